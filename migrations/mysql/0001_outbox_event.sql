@@ -8,7 +8,8 @@
 -- Every statement may be repeated, because this database commits each one by itself: a migration that was cut off goes on.
 
 CREATE TABLE IF NOT EXISTS outbox_event (
-  seq            BIGINT       NOT NULL AUTO_INCREMENT,             -- the order of insertion; never reused
+  -- The order of insertion; never reused. Unsigned, because no CHECK may name an AUTO_INCREMENT column.
+  seq            BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   event_id       VARCHAR(36)  NOT NULL DEFAULT (UUID()),
   event_type     VARCHAR(128) NOT NULL,
   aggregate_type VARCHAR(64)  NOT NULL DEFAULT '__GLOBAL__',
@@ -32,7 +33,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   expires_at     DATETIME(6),                                      -- given up, DEAD, if not done by then
   done_at        DATETIME(6),                                      -- when it became DONE or DEAD
   parked         TEXT,                                             -- why a due event waits for something that is not time
-  behind         BIGINT,                                           -- the seq of the earlier event of its aggregate that it waits behind
+  behind         BIGINT UNSIGNED,                                  -- the seq of the earlier event of its aggregate that it waits behind
   blocks         TINYINT      NOT NULL DEFAULT 0,                  -- 1: DEAD, and later events of its aggregate wait for it
   locked_by      VARCHAR(128),
   locked_at      DATETIME(6),

@@ -166,6 +166,8 @@ const MYSQL: &[Case] = &[
     ("aggregate_id", "42", Delivered),
     ("payload", "5", Delivered),
     ("seq", "0", Delivered),
+    ("seq", "-5", Refused("Out of range value for column 'seq'")),
+    ("behind", "-5", Refused("Out of range value for column 'behind'")),
     ("created_at", "UTC_TIMESTAMP(6) + INTERVAL 330 MINUTE", Delivered),
     ("created_at", "'0001-01-01'", Delivered),
     ("created_at", "'9999-12-31 23:59:59.999999'", Delivered),

@@ -277,7 +277,8 @@ pub(crate) async fn rows_that_the_database_refuses_to_delete_keep_no_other_row<D
     delivered(db, 60).await;
     let rows = rows_by_seq(db).await;
     let held = [rows[0], rows[19], rows[20], rows[59]];
-    db.execute("CREATE TABLE note (seq BIGINT NOT NULL, FOREIGN KEY (seq) REFERENCES outbox_event (seq))").await;
+    let seq_type = if db.store().kind() == "mysql" { "BIGINT UNSIGNED" } else { "BIGINT" };
+    db.execute(&format!("CREATE TABLE note (seq {seq_type} NOT NULL, FOREIGN KEY (seq) REFERENCES outbox_event (seq))")).await;
     for (seq, _) in held {
         db.execute(&format!("INSERT INTO note (seq) VALUES ({seq})")).await;
     }

@@ -7,7 +7,7 @@ use outbox_event::{Envelope, Event, EventId, Fence, HeaderPairs, Headers, MAX_PA
 use sqlx::ColumnIndex;
 
 use super::columns::{Columns, filled};
-use super::number::unsigned;
+use super::number::sequence_number;
 use super::{Claimed, Due, Position, ReadEvent, StoreError};
 
 /// The most bytes of payload and headers together that are read of an event, eight times what a writer may write. A plain INSERT may
@@ -116,8 +116,8 @@ impl EventColumns {
     where
         usize: ColumnIndex<R>,
     {
-        let sequence = filled("seq", row.integer(self.seq));
-        Ok(unsigned(sequence.map_err(|source| StoreError::Failed { action: "read a row's seq", source })?))
+        let sequence = filled("seq", row.integer(self.seq)).and_then(sequence_number);
+        sequence.map_err(|source| StoreError::Failed { action: "read a row's seq", source })
     }
 
     /// How many bytes the payload and the headers of a row have together.

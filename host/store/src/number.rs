@@ -32,3 +32,11 @@ pub(super) fn fence_rows<F: Borrow<Fence>>(fences: impl IntoIterator<Item = F>) 
 pub(super) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
+
+/// A `seq` as it was read.
+///
+/// # Errors
+/// If it is negative. Every database refuses such a row.
+pub(super) fn sequence_number(number: i64) -> Result<u64, sqlx::Error> {
+    u64::try_from(number).map_err(|error| sqlx::Error::ColumnDecode { index: "seq".to_owned(), source: error.into() })
+}

@@ -8,7 +8,7 @@ use sqlx::ColumnIndex;
 
 pub(super) use super::columns::{Columns, Named, filled};
 use super::last_cost::from_column;
-use super::number::unsigned;
+use super::number::{sequence_number, unsigned};
 use super::{
     AuditRecord, BlockedKey, ListenerReport, NodeRecord, OldestPending, Peer, PluginUsage, PurgeRow, Purgeable, Record,
     RouteRecord, StateRecord, Stats, StoreError, StuckEvents, WaitReason,
@@ -16,7 +16,8 @@ use super::{
 
 /// The `seq` of a row.
 pub(super) fn sequence(row: &impl Named) -> Result<u64, StoreError> {
-    row.count("seq").map_err(|source| StoreError::Failed { action: "read a row's seq", source })
+    let sequence = filled("seq", row.optional_number("seq")).and_then(sequence_number);
+    sequence.map_err(|source| StoreError::Failed { action: "read a row's seq", source })
 }
 
 /// A row as it is, without the epoch of its partition.

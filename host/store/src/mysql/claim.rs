@@ -25,7 +25,7 @@ pub(super) const LOCK: &str = concat!(
     event_columns!(with_payload),
     ", claim_seq + 1 AS claim_seq, claims + 1 AS claims,
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch, key_hash
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS given
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq
 WHERE claim_seq & 4294967295 = given.fence & 4294967295
   AND (given.fence >> 32 = 0
@@ -37,7 +37,7 @@ FOR UPDATE SKIP LOCKED"
 
 /// The rows are locked already. In order of binding: a JSON list of seq, the lease in microseconds, the owner.
 pub(super) const TAKE: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, locked_by = ?, locked_at = UTC_TIMESTAMP(6),
     claim_seq = claim_seq + 1, claims = claims + 1";

@@ -48,7 +48,7 @@ ORDER BY seq LIMIT ?"
 
 /// claim_seq goes on, so an outcome of the earlier life stays fenced off. Bound: a JSON list of seq, latest time of death twice.
 const REPLAY_CHOSEN: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
     expires_at = NULL, blocks = 0
@@ -96,7 +96,7 @@ WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0)
 
 /// Bound: a JSON list of seq.
 const RETRY_NOW: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET due_at = UTC_TIMESTAMP(6)
 WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL";

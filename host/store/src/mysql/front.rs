@@ -53,7 +53,7 @@ macro_rules! read_chosen {
             event_columns!($payload),
             ", claim_seq, claims, held.epoch, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
        outbox_event.lease_end IS NOT NULL AS was_claimed, outbox_event.partition_id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))

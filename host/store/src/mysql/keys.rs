@@ -20,7 +20,7 @@ SELECT outbox_event.seq,
           AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
           AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
         ORDER BY earlier.seq LIMIT 1) AS first
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 WHERE outbox_event.status IN (0, 2) AND ",
     on_primary!()
@@ -41,7 +41,7 @@ const FIRSTS: &str = concat!(
     "
 SELECT given.seq,
        (SELECT seq FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind = given.seq ORDER BY seq LIMIT 1) AS first
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS given
 WHERE ",
     on_primary!()
 );
@@ -52,14 +52,14 @@ pub(super) const WAITING: &str = "
 SELECT outbox_event.seq
 FROM (SELECT given.seq, (SELECT seq FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind = given.seq
                          ORDER BY seq LIMIT 1 OFFSET ?) AS last
-      FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given) AS bounds
+      FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS given) AS bounds
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_behind) ON behind = bounds.seq
 WHERE bounds.last IS NULL OR outbox_event.seq <= bounds.last
 ORDER BY outbox_event.seq";
 
 /// Bound: a JSON list of seq.
 const UNBLOCK: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET due_at = UTC_TIMESTAMP(6), behind = NULL WHERE behind IS NOT NULL";
 

@@ -28,7 +28,7 @@ FOR UPDATE SKIP LOCKED";
 
 /// The rows are locked already, and due since their insert. Bound: a JSON list of seq.
 const GIVE_BACK: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET claim_seq = claim_seq + 1, claims = GREATEST(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL";
 
@@ -90,14 +90,14 @@ UPDATE outbox_event FORCE INDEX (PRIMARY) SET starts = starts - 1 WHERE seq = ? 
 /// The rows are locked already: waiting for one that somebody else has locked, the leases of all others would end. In order of
 /// binding: rows of [seq, fence], the lease in microseconds.
 pub(super) const RENEW: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = held.seq
 SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 WHERE claim_seq & 4294967295 = held.fence & 4294967295 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 const STILL_HELD: &str = "
 SELECT outbox_event.seq
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = held.seq
 WHERE claim_seq & 4294967295 = held.fence & 4294967295 AND locked_by IS NOT NULL AND status IN (0, 2)";
 

@@ -14,13 +14,13 @@ use crate::run::commit_or_roll_back;
 
 /// Bound: a JSON list of seq.
 const FREE: &str = "
-SELECT outbox_event.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+SELECT outbox_event.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 FOR UPDATE SKIP LOCKED";
 
 /// Bound: a JSON list of seq.
 pub(super) const THERE: &str = "
-SELECT outbox_event.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+SELECT outbox_event.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
 /// Locks those of some rows that nobody else has locked, until the transaction ends; in the order in which everybody locks.

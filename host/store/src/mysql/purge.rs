@@ -49,7 +49,7 @@ FOR UPDATE SKIP LOCKED"
 
 /// Bound: a JSON list of seq.
 const DELETE: &str = "
-DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
 /// Bound: status, the cut-off in microseconds.

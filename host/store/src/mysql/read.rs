@@ -48,7 +48,7 @@ FROM (
     AND ABS(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) >= ?
     AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))
     AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
-    AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
+    AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS in_hand)
     AND (CONCAT(aggregate_type, '/'), CONCAT(event_type, '/')) NOT IN (
       SELECT CONCAT(busy.aggregate_type, '/'), CONCAT(busy.event_type, '/')
       FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
@@ -87,7 +87,7 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
   FROM (SELECT outbox_event.lease_end, due_at FROM outbox_event FORCE INDEX (outbox_due)
         STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
         WHERE due_at <= UTC_TIMESTAMP(6) AND held.owner = ?
-          AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS in_hand)
+          AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS in_hand)
           AND (CONCAT(aggregate_type, '/'), CONCAT(event_type, '/')) NOT IN (
             SELECT CONCAT(busy.aggregate_type, '/'), CONCAT(busy.event_type, '/')
             FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
@@ -98,7 +98,7 @@ WHERE ", on_primary!());
 /// Bound: a JSON list of seq.
 const LARGE: &str = concat!(
     "
-SELECT outbox_event.seq, headers, payload FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+SELECT outbox_event.seq, headers, payload FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 WHERE ",
     on_primary!()

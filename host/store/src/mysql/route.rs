@@ -50,13 +50,13 @@ WHERE parked_route > CRC32(CONCAT(?, '/', ?)) AND ",
 
 /// Read under the lock: another host may have unparked some meanwhile. Bound: a JSON list of seq.
 const STILL_PARKED: &str = "
-SELECT outbox_event.seq, claim_seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+SELECT outbox_event.seq, claim_seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 WHERE parked IS NOT NULL";
 
 /// Bound: a JSON list of seq, the owner.
 const UNPARK: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET parked = NULL, due_at = available_at, locked_by = ?, locked_at = UTC_TIMESTAMP(6), lease_end = UTC_TIMESTAMP(6)";
 

@@ -1,8 +1,10 @@
 //! Columns into values: the one place where a column of MySQL becomes a time, a text or a number, and back.
 
+use std::num::TryFromIntError;
+
 use outbox_event::time::Timestamp;
 use sqlx::mysql::MySqlRow;
-use sqlx::{ColumnIndex, Row};
+use sqlx::{Column, ColumnIndex, MySql, Row, Type};
 
 use crate::StoreError;
 use crate::event_row::{EventColumns, MAX_READ_BYTES};
@@ -16,8 +18,15 @@ const EARLIEST: i64 = -30_610_224_000_000_000;
 const LATEST: i64 = 253_402_300_799_999_999;
 
 impl Columns for MySqlRow {
+    /// The driver reads an unsigned column, such as `seq`, as an unsigned number only.
     fn integer<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<i64>, sqlx::Error> {
-        self.try_get(column)
+        let column = column.index(self)?;
+        if !<u64 as Type<MySql>>::compatible(self.column(column).type_info()) {
+            return self.try_get(column);
+        }
+        let number: Option<u64> = self.try_get(column)?;
+        let too_large = |error: TryFromIntError| sqlx::Error::ColumnDecode { index: column.to_string(), source: error.into() };
+        number.map(i64::try_from).transpose().map_err(too_large)
     }
 
     fn text<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<&str>, sqlx::Error> {

@@ -43,7 +43,7 @@ pub(super) use held;
 pub(super) const DONE: &str = concat!(
     "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
+         seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET claim_seq = claim_seq + 1,
     status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, starts = 0, parked = NULL,
@@ -56,7 +56,7 @@ SET claim_seq = claim_seq + 1,
 const DONE_WITH_COST: &str = concat!(
     "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.id',
+         seq BIGINT UNSIGNED PATH '$.seq', fence BIGINT PATH '$.fence', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.id',
          cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET claim_seq = claim_seq + 1,
@@ -71,7 +71,7 @@ const ERASED: &str = concat!(
     "
 DELETE outbox_event
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
+         seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 ",
     held!()
@@ -83,7 +83,7 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.s
 /// aggregate nothing is blocked. Objects with the columns of `settled`.
 pub(super) const MIXED: &str = concat!("
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT PATH '$.seq', fence BIGINT PATH '$.fence', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.id',
+         seq BIGINT UNSIGNED PATH '$.seq', fence BIGINT PATH '$.fence', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.id',
          kind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin PATH '$.kind',
          number BIGINT PATH '$.number', note TEXT CHARACTER SET utf8mb4 PATH '$.text', stops INT PATH '$.stops',
          cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
@@ -113,7 +113,7 @@ const UNSETTLED: &str = concat!(
     "
 SELECT outbox_event.seq
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
+         seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 ",
     held!(),

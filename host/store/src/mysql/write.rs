@@ -24,7 +24,7 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = gi
 /// The LIMIT overrides the caller's `sql_select_limit`. Bound: a JSON list of seq.
 const FIND: &str = "
 SELECT outbox_event.seq, outbox_event.event_id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq
 LIMIT 18446744073709551615";
 
