@@ -37,6 +37,49 @@ pub(crate) async fn plains(db: &dyn Harness, count: usize) -> Vec<Envelope> {
     envelopes
 }
 
+/// The names that statements of the stores give to columns of their own.
+const DERIVED_COLUMNS: [&str; 32] = [
+    "alive_until",
+    "bytes",
+    "bytes_before",
+    "cause",
+    "claimed",
+    "cost",
+    "earlier",
+    "epoch",
+    "fence",
+    "given",
+    "head",
+    "id",
+    "is_clear",
+    "is_free",
+    "is_held",
+    "is_waited_for",
+    "kind",
+    "note",
+    "now",
+    "number",
+    "owner",
+    "place",
+    "position",
+    "route",
+    "sequence",
+    "settled",
+    "since",
+    "started_at",
+    "stops",
+    "value",
+    "waiting",
+    "waits",
+];
+
+/// Adds columns with these names to the table, as a user may.
+pub(crate) async fn add_user_columns(db: &dyn Harness) {
+    for column in DERIVED_COLUMNS {
+        db.execute(&format!("ALTER TABLE outbox_event ADD COLUMN {column} INTEGER")).await;
+    }
+}
+
 /// Inserts rows that anybody may claim.
 pub(crate) async fn write(db: &dyn Harness, envelopes: &[Envelope]) -> Vec<Option<u64>> {
     let rows: Vec<NewRow<'_>> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();

@@ -13,7 +13,7 @@ use crate::common::{claim, claim_one, dead, finished, ids, plains, retry, row, s
 const DELAY: Duration = Duration::from_secs(600);
 
 /// What an attempt cost, with every figure that there is.
-fn cost(attempt: u32, outcome: AttemptEnd) -> AttemptCost {
+pub(crate) fn cost(attempt: u32, outcome: AttemptEnd) -> AttemptCost {
     let guest = GuestCost {
         digest: "0123456789ab".parse().expect("hex"),
         fuel: u64::MAX,
@@ -25,7 +25,7 @@ fn cost(attempt: u32, outcome: AttemptEnd) -> AttemptCost {
     AttemptCost { attempt, outcome, cost: Cost { took, events: 40, guest: Some(guest) } }
 }
 
-async fn settle_with_cost(db: &dyn Harness, fence: Fence, settlement: Settlement, cost: &AttemptCost) {
+pub(crate) async fn settle_with_cost(db: &dyn Harness, fence: Fence, settlement: Settlement, cost: &AttemptCost) {
     let settled = Settled { cost: Some(Box::new(cost.clone())), ..Settled::new(fence, settlement) };
     assert_eq!(db.store().settle(&[settled]).await.expect("the outcome is written"), 0);
 }

@@ -147,6 +147,7 @@ conformance! {
     settle::a_parked_event_waits_for_nothing_in_time,
     settle::a_released_event_gives_its_claim_back,
     settle::a_mixed_batch_writes_every_kind,
+    settle::outcomes_ignore_columns_that_a_user_added,
     settle::thousands_of_outcomes_are_written_in_one_call,
     settle::an_outcome_of_another_event_with_the_same_number_is_dropped,
     settle::an_outcome_can_be_stored_only_while_its_event_is_held_and_unfinished,

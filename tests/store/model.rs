@@ -8,6 +8,8 @@
 //! answers and the rows of the database against what must never be: two outcomes of one delivery, two holders of one row.
 //! `tally.rs` counts what traces came to.
 //!
+//! The table has columns that a user added, named like those that statements give to what they compute: none of them is taken for one.
+//!
 //! Times are whole hours apart, and rows are moved back where a server's clock cannot be moved on, so a trace may take half an
 //! hour without a different answer. On SQLite, whose clock is the test's, times are compared to the microsecond. SQLite has one
 //! writer at a time: what a late transaction does is done at its end there.
@@ -62,6 +64,7 @@ use self::shrink::shrink;
 use self::step::Step;
 use self::table::Fault;
 use self::tally::Tally;
+use crate::common::add_user_columns;
 
 /// How many traces are played unless `OUTBOX_TEST_TRACES` says otherwise.
 const TRACES: u64 = 100;
@@ -136,6 +139,7 @@ fn runtime() -> Runtime {
 }
 
 fn play_some<D: Database>(name: &str, run: &Run, runtime: &Runtime, database: &D) {
+    runtime.block_on(add_user_columns(database));
     let (partition_of, mut newest) = runtime.block_on(partitions(database));
     runtime.block_on(database.execute(play_effects::refusals(database.store().kind())));
     let mut fault = |steps: &[Step], name: String| {

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use outbox::event::Fence;
-use outbox::store::{Record, Renewed, Settled, Settlement};
+use outbox::store::{AttemptEnd, Record, Renewed, Settled, Settlement};
 use outbox::{EventId, Status};
 use support::Harness;
 
 use crate::common::{
-    LEASE, MOMENT, by_hand, claim, claim_one, dead, finished, ids, plains, retry, row, settle, snapshot, status, write,
-    write_one,
+    LEASE, MOMENT, add_user_columns, by_hand, claim, claim_one, dead, finished, ids, plains, retry, row, settle, snapshot,
+    status, write, write_one,
 };
+use crate::costs::{cost, settle_with_cost};
 
 /// How long outcomes put their events off here.
 const DELAY: Duration = Duration::from_secs(600);
@@ -152,6 +153,16 @@ pub(crate) async fn a_mixed_batch_writes_every_kind(db: &dyn Harness) {
         }
     }
     assert_eq!(db.store().settle(&batch).await.expect("a repeat is safe"), u64::try_from(batch.len()).expect("small"));
+}
+
+pub(crate) async fn outcomes_ignore_columns_that_a_user_added(db: &dyn Harness) {
+    add_user_columns(db).await;
+    let (id, cost) = (write_one(db).await, cost(1, AttemptEnd::Done));
+
+    settle_with_cost(db, claim_one(db).await, Settlement::Done, &cost).await;
+
+    assert_eq!(row(db, id).await.last_cost, Some(cost));
+    a_mixed_batch_writes_every_kind(db).await;
 }
 
 /// What tells the outcomes of one batch apart: status, attempts, deferrals, whether it is due and finished, and why it waits.

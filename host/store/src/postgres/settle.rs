@@ -45,7 +45,7 @@ const DONE_WITH_COST: &str = concat!("
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
     status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL,
-    last_cost = cost
+    last_cost = settled.cost
 FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) AS settled (sequence, fence, id, cost)
 ", held!());
 
@@ -65,22 +65,22 @@ USING unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence
 pub(super) const MIXED: &str = concat!("
 UPDATE outbox_event
 SET claim_seq = claim_seq + 1,
-    status = CASE kind WHEN 'done' THEN 1 WHEN 'deferred' THEN 0 WHEN 'retry' THEN 2 WHEN 'dead' THEN 3 ELSE status END,
-    done_at = CASE WHEN kind IN ('done', 'dead') THEN now() ELSE done_at END,
-    due_at = CASE WHEN kind IN ('deferred', 'retry') OR (kind = 'released' AND number > 0)
-                    THEN now() + number * interval '1 microsecond'
-                  WHEN kind = 'released' THEN due_at END,
-    attempts = least(attempts + CASE kind WHEN 'retry' THEN 1 WHEN 'dead' THEN number ELSE 0 END, 2147483647),
-    deferrals = least(deferrals::bigint + (kind = 'deferred')::integer, 2147483647),
-    last_error = CASE WHEN kind IN ('retry', 'dead') THEN note ELSE last_error END,
-    wait_reason = CASE kind WHEN 'released' THEN note WHEN 'done' THEN wait_reason END,
-    wait_since = CASE WHEN kind = 'released' AND note IS NOT NULL THEN coalesce(wait_since, now()) WHEN kind IN ('released', 'done') THEN wait_since END,
-    last_cost = CASE WHEN kind IN ('retry', 'dead') THEN cost ELSE coalesce(cost, last_cost) END,
-    blocks = CASE WHEN kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE stops END,
-    parked = CASE kind WHEN 'parked' THEN note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
-    behind = CASE kind WHEN 'behind' THEN number ELSE behind END,
-    claims = CASE WHEN kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE greatest(claims - 1, 0) END,
-    starts = CASE WHEN kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
+    status = CASE settled.kind WHEN 'done' THEN 1 WHEN 'deferred' THEN 0 WHEN 'retry' THEN 2 WHEN 'dead' THEN 3 ELSE status END,
+    done_at = CASE WHEN settled.kind IN ('done', 'dead') THEN now() ELSE done_at END,
+    due_at = CASE WHEN settled.kind IN ('deferred', 'retry') OR (settled.kind = 'released' AND settled.number > 0)
+                    THEN now() + settled.number * interval '1 microsecond'
+                  WHEN settled.kind = 'released' THEN due_at END,
+    attempts = least(attempts + CASE settled.kind WHEN 'retry' THEN 1 WHEN 'dead' THEN settled.number ELSE 0 END, 2147483647),
+    deferrals = least(deferrals::bigint + (settled.kind = 'deferred')::integer, 2147483647),
+    last_error = CASE WHEN settled.kind IN ('retry', 'dead') THEN settled.note ELSE last_error END,
+    wait_reason = CASE settled.kind WHEN 'released' THEN settled.note WHEN 'done' THEN wait_reason END,
+    wait_since = CASE WHEN settled.kind = 'released' AND settled.note IS NOT NULL THEN coalesce(wait_since, now()) WHEN settled.kind IN ('released', 'done') THEN wait_since END,
+    last_cost = CASE WHEN settled.kind IN ('retry', 'dead') THEN settled.cost ELSE coalesce(settled.cost, last_cost) END,
+    blocks = CASE WHEN settled.kind <> 'dead' THEN blocks WHEN aggregate_id IS NULL THEN 0 ELSE settled.stops END,
+    parked = CASE settled.kind WHEN 'parked' THEN settled.note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
+    behind = CASE settled.kind WHEN 'behind' THEN settled.number ELSE behind END,
+    claims = CASE WHEN settled.kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE greatest(claims - 1, 0) END,
+    starts = CASE WHEN settled.kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::smallint[], $8::text[])
   AS settled (sequence, fence, id, kind, number, note, stops, cost)

@@ -27,12 +27,12 @@ marked AS (
   FROM front)
 SELECT ",
             read_columns!($payload),
-            ", earlier AS behind
-FROM marked CROSS JOIN outbox_event AS event ON event.seq = marked.seq
-WHERE is_clear AND NOT is_held AND bytes_before < ?4
+            ", chosen.earlier AS behind
+FROM marked AS chosen CROSS JOIN outbox_event AS event ON event.seq = chosen.seq
+WHERE chosen.is_clear AND NOT chosen.is_held AND chosen.bytes_before < ?4
   AND (SELECT count(*) FROM outbox_event_partition AS held
        WHERE held.owner = (SELECT owner FROM outbox_event_node WHERE owner = ?2 AND alive_until > ?1)) = 256
-ORDER BY marked.seq LIMIT ?3"
+ORDER BY chosen.seq LIMIT ?3"
         )
     };
 }

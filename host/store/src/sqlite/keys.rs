@@ -30,7 +30,8 @@ WHERE behind IS NOT NULL AND behind > ?2 AND partition_id IN (SELECT value FROM 
 
 /// The first that waits behind each. ?1 events as a JSON list.
 const FIRSTS: &str = "
-SELECT value, (SELECT min(seq) FROM outbox_event WHERE behind IS NOT NULL AND behind = value) AS first FROM json_each(?1)";
+SELECT given.value, (SELECT min(seq) FROM outbox_event WHERE behind IS NOT NULL AND behind = given.value) AS first
+FROM json_each(?1) AS given";
 
 /// ?1 events as a JSON list, ?2 now, ?3 most rows behind each.
 pub(super) const UNBLOCK: &str = "

@@ -48,7 +48,7 @@ FROM (
             "
         ORDER BY due_at, seq LIMIT ?3)) AS chosen
 CROSS JOIN outbox_event AS event ON event.seq = chosen.seq
-WHERE bytes_before < ?4
+WHERE chosen.bytes_before < ?4
 ORDER BY chosen.due_at, chosen.seq"
         )
     };

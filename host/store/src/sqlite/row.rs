@@ -34,11 +34,13 @@ macro_rules! event_columns {
     };
 }
 
-/// All columns of a read, from the table `event` joined with rows that have its size in `bytes`, with or without payload and headers.
+/// All columns of a read, from the table `event` joined with rows named `chosen` that have its size in `bytes`, with or without payload
+/// and headers.
 macro_rules! read_columns {
     (with_payload) => {
         read_columns!(
-            "CASE WHEN bytes <= 8388608 THEN headers END AS headers, CASE WHEN bytes <= 8388608 THEN payload END AS payload"
+            "CASE WHEN chosen.bytes <= 8388608 THEN headers END AS headers,
+       CASE WHEN chosen.bytes <= 8388608 THEN payload END AS payload"
         )
     };
     (without_payload) => {
@@ -51,7 +53,7 @@ macro_rules! read_columns {
             ",
        ",
             $large,
-            ", bytes,
+            ", chosen.bytes,
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = event.partition_id) AS epoch,
        CAST(event.due_at AS INTEGER) AS due_at, lease_end IS NOT NULL AS was_claimed, partition_id"
         )
