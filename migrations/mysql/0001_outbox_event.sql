@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   created_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   available_at   DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   -- When it is ready; NULL when finished, parked or behind another. A claim leaves it as it is: an index need not be written.
+  -- If only its writer has set it, no event waits for this one before that time.
   due_at         DATETIME(6)           DEFAULT (UTC_TIMESTAMP(6)),
   expires_at     DATETIME(6),                                      -- given up, DEAD, if not done by then
   done_at        DATETIME(6),                                      -- when it became DONE or DEAD

@@ -27,6 +27,7 @@ CREATE TABLE outbox_event (
   created_at     INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
   available_at   INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
   -- When it is ready; NULL when finished, parked or behind another. A claim leaves it as it is: an index need not be written.
+  -- If only its writer has set it, no event waits for this one before that time.
   due_at         INTEGER          DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
   expires_at     INTEGER,                            -- given up, DEAD, if not done by then
   done_at        INTEGER,                            -- when it became DONE or DEAD

@@ -135,6 +135,7 @@ conformance! {
     read_in_order::a_claim_of_another_stops_the_front_until_it_has_ended,
     read_in_order::only_who_holds_all_partitions_reads_the_front,
     read_in_order::finished_and_delayed_events_do_not_stop_the_queue,
+    read_in_order::an_event_that_is_delayed_by_due_at_alone_stops_no_other,
     partition::two_settlers_beside_a_keeper_store_each_outcome_once,
     partition::a_release_that_arrives_late_gives_nothing_back,
     partition::missing_and_surplus_partitions_are_found_and_restored,

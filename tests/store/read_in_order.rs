@@ -275,3 +275,27 @@ pub(crate) async fn finished_and_delayed_events_do_not_stop_the_queue(db: &dyn H
     assert_eq!(read_ids(&found), [late.id(), events[2]], "its time has come, and its place is the first");
     assert_eq!(behind(&found), [None, Some(found[0].event.fence.sequence)]);
 }
+
+pub(crate) async fn an_event_that_is_delayed_by_due_at_alone_stops_no_other(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let late = event(db, "X").await.aggregate("Order", "42").deliver_after(HOUR).json(&1).expect("good");
+    write(db, std::slice::from_ref(&late)).await;
+    let by_due_at_alone = format!("UPDATE outbox_event SET available_at = created_at WHERE event_id = '{}'", late.id());
+    if db.store().kind() == "postgres" {
+        let refused = db.try_execute(&by_due_at_alone).await.expect_err("PostgreSQL can compare with its clock").to_string();
+        assert!(refused.contains("what_nobody_has_claimed_is_due_once_available"), "{refused}");
+        return;
+    }
+    db.execute(&by_due_at_alone).await;
+    let next = written(db, Some("42"), 1).await;
+
+    for order in [ReadOrder::OneForAll, BY_AGGREGATE] {
+        let found = read(db, &owner, order, &[]).await;
+        assert_eq!((read_ids(&found), behind(&found)), (next.clone(), vec![None]));
+    }
+    db.let_pass(HOUR + MOMENT).await;
+    kept(&*db.store(), &owner, PARTITIONS, PARTITIONS).await;
+
+    let found = read(db, &owner, ReadOrder::OneForAll, &[]).await;
+    assert_eq!((read_ids(&found), found[0].event.behind), (vec![late.id(), next[0]], None), "its place is the first");
+}

@@ -52,7 +52,8 @@ pub struct Unblocked {
 }
 
 /// Which earlier events of its aggregate an event waits for. One whose `available_at` is still to come is never waited for: it
-/// joins the queue when its time comes. Events without an aggregate id wait for none.
+/// joins the queue when its time comes. The same holds for an event that its writer delayed by `due_at` alone, which only MySQL, MariaDB
+/// and SQLite accept. An event without an aggregate id waits for no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
     /// Every one that is NEW or RETRY, or DEAD and blocks.

@@ -25,6 +25,7 @@ FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited
                             AND ABS(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) >= ?, 0) AS SIGNED) AS is_free
        FROM outbox_event FORCE INDEX (outbox_done)
        WHERE status = 0 AND done_at IS NULL AND (available_at <= UTC_TIMESTAMP(6) OR due_at <= UTC_TIMESTAMP(6))
+         AND (claim_seq > 0 OR due_at IS NULL OR due_at <= UTC_TIMESTAMP(6))
        ORDER BY seq LIMIT ?)
       UNION ALL
       (SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED),
@@ -32,6 +33,7 @@ FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited
                             AND ABS(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) >= ?, 0) AS SIGNED)
        FROM outbox_event FORCE INDEX (outbox_done)
        WHERE status = 2 AND done_at IS NULL AND (available_at <= UTC_TIMESTAMP(6) OR due_at <= UTC_TIMESTAMP(6))
+         AND (claim_seq > 0 OR due_at IS NULL OR due_at <= UTC_TIMESTAMP(6))
        ORDER BY seq LIMIT ?)) AS front
 WHERE ",
     on_primary!(),

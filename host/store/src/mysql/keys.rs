@@ -19,6 +19,7 @@ SELECT outbox_event.seq,
         WHERE earlier.key_hash = outbox_event.key_hash
           AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
           AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
+          AND (earlier.claim_seq > 0 OR earlier.due_at IS NULL OR earlier.due_at <= UTC_TIMESTAMP(6))
         ORDER BY earlier.seq LIMIT 1) AS first
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq

@@ -19,7 +19,8 @@ use crate::{StoreError, WaitsFor};
 /// the last of the taken, then as many hashes as [`CHUNK`].
 pub(super) const EARLIER: &str = concat!("
 SELECT seq, CAST(NULL AS UNSIGNED),
-       CASE WHEN (? = 0 OR status = 0) AND available_at <= UTC_TIMESTAMP(6) THEN aggregate_type END AS aggregate_type, aggregate_id
+       CASE WHEN (? = 0 OR status = 0) AND available_at <= UTC_TIMESTAMP(6)
+                 AND (claim_seq > 0 OR due_at IS NULL OR due_at <= UTC_TIMESTAMP(6)) THEN aggregate_type END AS aggregate_type, aggregate_id
 FROM outbox_event FORCE INDEX (outbox_key)
 WHERE ", on_primary!(), " AND seq < ? AND key_hash IN (
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
@@ -43,6 +44,7 @@ SELECT outbox_event.seq,
         WHERE earlier.key_hash = outbox_event.key_hash
           AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
           AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
+          AND (earlier.claim_seq > 0 OR earlier.due_at IS NULL OR earlier.due_at <= UTC_TIMESTAMP(6))
           AND earlier.seq NOT IN (SELECT listed.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS listed)
         ORDER BY earlier.seq LIMIT 1), NULL AS aggregate_type, NULL AS aggregate_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
@@ -54,7 +56,8 @@ UNION ALL
 SELECT ours.seq, CAST(NULL AS UNSIGNED), ours.aggregate_type, ours.aggregate_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS listed
 STRAIGHT_JOIN outbox_event AS ours FORCE INDEX (PRIMARY) ON ours.seq = listed.seq
-WHERE ours.seq < ? AND ours.key_hash IS NOT NULL AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_TIMESTAMP(6)"
+WHERE ours.seq < ? AND ours.key_hash IS NOT NULL AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_TIMESTAMP(6)
+  AND (ours.claim_seq > 0 OR ours.due_at IS NULL OR ours.due_at <= UTC_TIMESTAMP(6))"
 );
 
 /// The events that the owner has, the taken ones included.

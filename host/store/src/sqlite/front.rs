@@ -19,6 +19,7 @@ macro_rules! read_front {
          due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND (created_at <= ?5 OR created_at - ?1 > ?1 - ?5) AS is_free
   FROM outbox_event INDEXED BY outbox_event_open
   WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= ?1 OR due_at <= ?1)
+    AND (claim_seq > 0 OR due_at IS NULL OR due_at <= ?1)
   ORDER BY seq LIMIT ?3 + json_array_length(?6)),
 marked AS (
   SELECT seq, bytes, is_held, min(is_held OR is_free) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS is_clear,
