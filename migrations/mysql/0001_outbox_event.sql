@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   event_id       VARCHAR(36)  NOT NULL DEFAULT (UUID()),
   event_type     VARCHAR(128) NOT NULL,
   aggregate_type VARCHAR(64)  NOT NULL DEFAULT '__GLOBAL__',
-  aggregate_id   VARCHAR(255),
+  aggregate_id   VARCHAR(255),                                     -- NULL or '': the event belongs to no aggregate
   tenant_id      VARCHAR(255),
   headers        MEDIUMTEXT,                                       -- a JSON object of strings, or NULL
   content_type   VARCHAR(255) NOT NULL DEFAULT 'application/json',
@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   -- The indexes of this database hold every row. These columns are NULL for the rows that an index is not for, so that those lie
   -- apart and are never read; and they are hashes, so that the entries are small. Whoever looks by them compares the names too.
   key_hash       INT UNSIGNED GENERATED ALWAYS AS (
-    CASE WHEN status IN (0, 2) OR blocks = 1 THEN CRC32(CONCAT(aggregate_type, '/', aggregate_id)) END) STORED,
+    CASE WHEN status IN (0, 2) OR blocks = 1 THEN CRC32(CONCAT(aggregate_type, '/', NULLIF(aggregate_id, ''))) END) STORED,
   dead_route     INT UNSIGNED GENERATED ALWAYS AS (
     CASE WHEN status = 3 THEN CRC32(CONCAT(aggregate_type, '/', event_type)) END) STORED,
   parked_route   INT UNSIGNED GENERATED ALWAYS AS (

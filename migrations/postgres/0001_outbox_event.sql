@@ -11,7 +11,7 @@ CREATE TABLE outbox_event (
   event_id       varchar(36)  COLLATE "C" NOT NULL UNIQUE DEFAULT gen_random_uuid()::text,
   event_type     varchar(255) COLLATE "C" NOT NULL,
   aggregate_type varchar(255) COLLATE "C" NOT NULL DEFAULT '__GLOBAL__',
-  aggregate_id   varchar(255) COLLATE "C",
+  aggregate_id   varchar(255) COLLATE "C",               -- NULL or '': the event belongs to no aggregate
   tenant_id      varchar(255) COLLATE "C",
   headers        text         COLLATE "C",               -- a JSON object of strings, or NULL
   content_type   varchar(255) COLLATE "C" NOT NULL DEFAULT 'application/json',

@@ -11,7 +11,7 @@ CREATE TABLE outbox_event (
   event_id       TEXT    NOT NULL UNIQUE DEFAULT (lower(hex(randomblob(16)))),
   event_type     TEXT    NOT NULL,
   aggregate_type TEXT    NOT NULL DEFAULT '__GLOBAL__',
-  aggregate_id   TEXT,
+  aggregate_id   TEXT,                               -- NULL or '': the event belongs to no aggregate
   tenant_id      TEXT,
   headers        TEXT,                               -- a JSON object of strings, or NULL
   content_type   TEXT    NOT NULL DEFAULT 'application/json',

@@ -344,6 +344,26 @@ pub(crate) async fn a_dead_event_without_an_aggregate_blocks_nothing(db: &dyn Ha
     assert!(!row(db, free.id()).await.blocks);
 }
 
+pub(crate) async fn events_with_an_empty_aggregate_id_wait_for_no_other(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let events = written(db, "42", 2).await;
+    db.execute("UPDATE outbox_event SET aggregate_id = ''").await;
+
+    let claimed = claim_in_order(db, &owner).await;
+
+    assert_eq!(claimed.len(), 2);
+    for one in &claimed {
+        assert_eq!(one.behind, None);
+        assert_eq!(one.event.as_ref().expect("a readable row").aggregate_id(), None);
+    }
+    let numbers: Vec<u64> = claimed.iter().map(|one| one.fence.sequence).collect();
+    assert!(db.store().heads(&numbers, WaitsFor::Unresolved).await.expect("looks").is_empty());
+    let blocking = Settlement::Dead { error: "no".to_owned(), counted: true, blocks: true };
+    settle(db, claimed[0].fence, blocking).await;
+    let dead = ids(&claimed)[0];
+    assert!(events.contains(&dead) && !row(db, dead).await.blocks);
+}
+
 pub(crate) async fn an_event_that_is_finished_waits_for_nobody(db: &dyn Harness) {
     let owner = holder(db).await;
     written(db, "42", 3).await;

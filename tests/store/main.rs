@@ -228,6 +228,7 @@ conformance! {
     keys::a_discarded_blocker_lets_its_queue_go,
     keys::nothing_blocks_where_order_is_not_asked_for,
     keys::a_dead_event_without_an_aggregate_blocks_nothing,
+    keys::events_with_an_empty_aggregate_id_wait_for_no_other,
     keys::an_event_that_is_finished_waits_for_nobody,
     keys::blocked_aggregates_are_listed_with_their_cause,
     keys::one_waiting_event_without_an_aggregate_does_not_hide_the_others,

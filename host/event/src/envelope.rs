@@ -61,7 +61,7 @@ pub struct Envelope {
 
 impl Envelope {
     /// An envelope as a store read it back. The names were checked when they were made; what a plain INSERT wrote is taken as
-    /// it is, since refusing it now would help nobody.
+    /// it is, since a refusal would come too late. An empty aggregate id means that the event belongs to no aggregate.
     #[doc(hidden)] // for stores
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "one for each column; a struct for them would be this struct")]
@@ -81,7 +81,7 @@ impl Envelope {
         Self {
             id,
             route,
-            aggregate_id: aggregate_id.map(Box::from),
+            aggregate_id: aggregate_id.filter(|id| !id.is_empty()).map(Box::from),
             tenant_id: tenant_id.map(Box::from),
             occurred_at,
             available_at,

@@ -247,9 +247,9 @@ fn of_blocking(record: &Record, dead: &Record) -> Vec<Action> {
 
 /// What can be done with a dead event that nothing waits for.
 fn of_harmless(record: &Record) -> [Action; 2] {
-    let order = match record.aggregate_id {
+    let order = match record.aggregate_id.as_deref() {
+        None | Some("") => "",
         Some(_) => "; events of its aggregate that were delivered meanwhile stay delivered",
-        None => "",
     };
     [
         of_dead(ActionCode::Replay, record.event_id, format!("deliver it again at once, with no failures counted{order}")),

@@ -15,6 +15,7 @@ pub(super) const HEADS: &str = concat!(
 SELECT outbox_event.seq,
        (SELECT earlier.seq FROM outbox_event AS earlier
         WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+          AND outbox_event.aggregate_id <> ''
           AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($2::smallint[])
           AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
         ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1)

@@ -78,12 +78,12 @@ pub(super) const READ_IN_ORDER: ReadStatement = read!(
     ",
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
-          WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
+          WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id AND chosen.aggregate_id <> ''
             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
             AND earlier.available_at <= now() AND earlier.seq < chosen.seq AND earlier.seq NOT IN (SELECT unnest($10::bigint[]))
           ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1),
          (SELECT earlier.seq FROM outbox_event AS earlier
-          WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id
+          WHERE earlier.aggregate_type = chosen.aggregate_type AND earlier.aggregate_id = chosen.aggregate_id AND chosen.aggregate_id <> ''
             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($9::smallint[])
             AND earlier.available_at <= now() AND earlier.seq < chosen.seq
           ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)) AS behind",

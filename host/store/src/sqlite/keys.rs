@@ -16,7 +16,7 @@ SELECT seq, head FROM (
   SELECT outbox_event.seq AS seq,
          (SELECT earlier.seq FROM outbox_event AS earlier
           WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
-            AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
+            AND earlier.aggregate_id IS NOT NULL AND outbox_event.aggregate_id <> '' AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
             AND (?2 = 0 OR earlier.status = 0) AND earlier.available_at <= ?3
             AND (earlier.claim_seq > 0 OR earlier.due_at IS NULL OR earlier.due_at <= ?3) AND earlier.seq < outbox_event.seq
           ORDER BY earlier.seq LIMIT 1) AS head

@@ -66,13 +66,13 @@ pub(super) const READ_IN_ORDER: ReadStatement = read!(
        coalesce(
          (SELECT earlier.seq FROM outbox_event AS earlier
           WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
-            AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
+            AND earlier.aggregate_id IS NOT NULL AND event.aggregate_id <> '' AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
             AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2
             AND earlier.available_at <= ?1 AND (earlier.claim_seq > 0 OR earlier.due_at IS NULL OR earlier.due_at <= ?1) AND earlier.seq < event.seq AND earlier.seq NOT IN (SELECT value FROM json_each(?11))
           ORDER BY earlier.seq DESC LIMIT 1),
          (SELECT earlier.seq FROM outbox_event AS earlier
           WHERE earlier.aggregate_type = event.aggregate_type AND earlier.aggregate_id = event.aggregate_id
-            AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
+            AND earlier.aggregate_id IS NOT NULL AND event.aggregate_id <> '' AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
             AND (?10 = 0 OR earlier.status = 0) AND ?10 < 2
             AND earlier.available_at <= ?1 AND (earlier.claim_seq > 0 OR earlier.due_at IS NULL OR earlier.due_at <= ?1) AND earlier.seq < event.seq
           ORDER BY earlier.seq DESC LIMIT 1)) AS behind",
