@@ -186,6 +186,19 @@ pub(crate) async fn the_claims_counter_grows_until_there_is_an_outcome(db: &dyn 
     assert_eq!(claim(db, 1).await[0].claims, 1);
 }
 
+pub(crate) async fn counters_at_their_largest_value_stay_there(db: &dyn Harness) {
+    const LARGEST: u32 = 2_147_483_647;
+    let id = write_one(db).await;
+    db.execute(&format!("UPDATE outbox_event SET claims = {LARGEST}, starts = {LARGEST}")).await;
+
+    let fence = claim_one(db).await;
+    assert!(db.store().count_start(fence).await.expect("counts"));
+
+    let record = row(db, id).await;
+    assert_eq!((record.claims, record.starts), (LARGEST, LARGEST));
+    assert_eq!(settle(db, fence, Settlement::Done).await, 0);
+}
+
 pub(crate) async fn starts_are_counted_under_the_claim_until_there_is_an_outcome(db: &dyn Harness) {
     let id = write_one(db).await;
     let mut fence = claim_one(db).await;

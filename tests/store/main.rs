@@ -98,6 +98,7 @@ conformance! {
     claim::an_unreadable_row_comes_back_as_an_error_beside_the_others,
     claim::a_row_with_an_impossible_counter_does_not_spoil_the_batch,
     claim::the_claims_counter_grows_until_there_is_an_outcome,
+    claim::counters_at_their_largest_value_stay_there,
     claim::starts_are_counted_under_the_claim_until_there_is_an_outcome,
     claim::a_start_is_taken_back_by_a_host_that_is_still_there_whoever_holds_the_event,
     claim::renewing_keeps_a_claim_beyond_its_lease,

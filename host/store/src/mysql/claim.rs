@@ -23,7 +23,7 @@ use crate::{ClaimStore, Claimed, StoreError};
 pub(super) const LOCK: &str = concat!(
     "\nSELECT ",
     event_columns!(with_payload),
-    ", claim_seq + 1 AS claim_seq, claims + 1 AS claims,
+    ", claim_seq + 1 AS claim_seq, LEAST(claims + 1, 2147483647) AS claims,
        (SELECT epoch FROM outbox_event_partition AS part WHERE part.partition_id = outbox_event.partition_id) AS epoch, key_hash
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq
@@ -40,7 +40,7 @@ pub(super) const TAKE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, locked_by = ?, locked_at = UTC_TIMESTAMP(6),
-    claim_seq = claim_seq + 1, claims = claims + 1";
+    claim_seq = claim_seq + 1, claims = LEAST(claims + 1, 2147483647)";
 
 const ACTION: &str = "claim events";
 

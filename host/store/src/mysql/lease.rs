@@ -30,7 +30,7 @@ FOR UPDATE SKIP LOCKED";
 const GIVE_BACK: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
-SET claim_seq = claim_seq + 1, claims = GREATEST(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL";
+SET claim_seq = claim_seq + 1, claims = GREATEST(claims, 1) - 1, locked_by = NULL, locked_at = NULL, lease_end = NULL";
 
 /// Those that are not held by that claim any more. Bound: as [`FREE`].
 const OTHERS: &str = "
@@ -80,7 +80,7 @@ async fn look(
 
 /// Names the primary key: along another index this database would wait for rows that others are inserting. Bound: the fence.
 const COUNT: &str = "
-UPDATE outbox_event FORCE INDEX (PRIMARY) SET starts = starts + 1
+UPDATE outbox_event FORCE INDEX (PRIMARY) SET starts = LEAST(starts + 1, 2147483647)
 WHERE seq = ? AND claim_seq & 4294967295 = ? & 4294967295 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Names no fence: whoever holds the event now, this host has outlived it. Bound: the `seq`.

@@ -23,7 +23,7 @@ use crate::{ClaimStore, Claimed, StoreError};
 pub(super) const CLAIM: &str = concat!(
     "\nUPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
-    claim_seq = claim_seq + 1, claims = claims + 1
+    claim_seq = claim_seq + 1, claims = least(claims::bigint + 1, 2147483647)
 WHERE ctid = ANY (ARRAY (
   SELECT ctid FROM unnest($3::bigint[], $4::bigint[]) AS given (sequence, fence), outbox_event
   WHERE seq = ANY (ARRAY[given.sequence]) AND coalesce(due_at, 'infinity') <= now() AND (lease_end IS NULL OR lease_end <= now())

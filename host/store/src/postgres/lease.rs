@@ -22,7 +22,7 @@ WITH free AS MATERIALIZED (
   FOR NO KEY UPDATE SKIP LOCKED),
 given_back AS (
   UPDATE outbox_event
-  SET claim_seq = claim_seq + 1, claims = greatest(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
+  SET claim_seq = claim_seq + 1, claims = greatest(claims, 1) - 1, locked_by = NULL, locked_at = NULL, lease_end = NULL
   FROM free WHERE outbox_event.seq = ANY (ARRAY[free.seq]) RETURNING event_id)
 SELECT event_id FROM given_back
 UNION ALL
@@ -32,7 +32,7 @@ WHERE event_id = ANY ($1::text[]) AND (claim_seq <> 1 OR locked_by IS DISTINCT F
 
 /// $1 and $2 the fence.
 const COUNT: &str = "
-UPDATE outbox_event SET starts = starts + 1
+UPDATE outbox_event SET starts = least(starts::bigint + 1, 2147483647)
 WHERE seq = $1::bigint AND claim_seq & 4294967295 = $2::bigint & 4294967295 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Names no fence: whoever holds the event now, this host has outlived it. $1 the `seq`.

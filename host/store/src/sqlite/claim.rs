@@ -19,7 +19,7 @@ use crate::{ClaimStore, Claimed, StoreError};
 /// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 the fences as rows of [seq, fence].
 pub(super) const CLAIM: &str = concat!(
     "\nUPDATE outbox_event
-SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
+SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = min(claims + 1, 2147483647)
 WHERE seq IN (SELECT seq FROM jsonb_each(?4) AS given CROSS JOIN outbox_event ON seq = given.value ->> 0
               WHERE claim_seq & 4294967295 = (given.value ->> 1) & 4294967295
                 AND ((given.value ->> 1) >> 32 = 0

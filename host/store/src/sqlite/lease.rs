@@ -18,13 +18,13 @@ use crate::{LeaseStore, Renewed, StoreError};
 /// ?1 ids as a JSON list, ?2 the owner.
 const GIVE_BACK: &str = "
 UPDATE outbox_event
-SET claim_seq = claim_seq + 1, claims = max(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET claim_seq = claim_seq + 1, claims = max(claims, 1) - 1, locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE event_id IN (SELECT value FROM json_each(?1)) AND claim_seq = 1 AND locked_by = ?2 AND locked_at = created_at
   AND status IN (0, 2)";
 
 /// ?1 and ?2 the fence.
 const COUNT: &str = "
-UPDATE outbox_event SET starts = starts + 1
+UPDATE outbox_event SET starts = min(starts + 1, 2147483647)
 WHERE seq = ?1 AND claim_seq & 4294967295 = ?2 & 4294967295 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Names no fence: whoever holds the event now, this host has outlived it. ?1 the `seq`.

@@ -86,7 +86,7 @@ SET claim_seq = claim_seq + 1,
     blocks = CASE WHEN settled.kind <> 'dead' THEN blocks WHEN nullif(aggregate_id, '') IS NULL THEN 0 ELSE settled.stops END,
     parked = CASE settled.kind WHEN 'parked' THEN settled.note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
     behind = CASE settled.kind WHEN 'behind' THEN settled.number ELSE behind END,
-    claims = CASE WHEN settled.kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE max(claims - 1, 0) END,
+    claims = CASE WHEN settled.kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE max(claims, 1) - 1 END,
     starts = CASE WHEN settled.kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM (SELECT value ->> 'seq' AS sequence, value ->> 'fence' AS fence, value ->> 'id' AS id, value ->> 'kind' AS kind,
