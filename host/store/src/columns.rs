@@ -33,6 +33,9 @@ pub(super) trait Named: Columns {
     /// A text that may be NULL.
     fn optional_string(&self, name: &str) -> Result<Option<String>, sqlx::Error>;
 
+    /// A text that may be NULL. SQLite also stores text that is not UTF-8: U+FFFD replaces what is invalid.
+    fn lossy_string(&self, name: &str) -> Result<Option<String>, sqlx::Error>;
+
     /// A point in time that is never NULL.
     fn moment(&self, name: &str) -> Result<Timestamp, sqlx::Error>;
 
@@ -64,6 +67,17 @@ where
 
     fn optional_string(&self, name: &str) -> Result<Option<String>, sqlx::Error> {
         Ok(self.text(name)?.map(str::to_owned))
+    }
+
+    fn lossy_string(&self, name: &str) -> Result<Option<String>, sqlx::Error> {
+        let error = match self.text(name) {
+            Ok(text) => return Ok(text.map(str::to_owned)),
+            Err(error) => error,
+        };
+        match self.bytes(name) {
+            Ok(Some(bytes)) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            Ok(None) | Err(_) => Err(error),
+        }
     }
 
     fn moment(&self, name: &str) -> Result<Timestamp, sqlx::Error> {

@@ -176,13 +176,24 @@ pub(super) fn route_name<R: Columns>(row: &R) -> Result<Option<Route>, sqlx::Err
 where
     usize: ColumnIndex<R>,
 {
-    Ok(Route::new(filled(0, row.text(0))?, filled(1, row.text(1))?).ok())
+    let names = decoded(filled(0, row.text(0)))?.zip(decoded(filled(1, row.text(1)))?);
+    Ok(names.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
+}
+
+/// A text; `None` if it is not UTF-8. SQLite stores such a text, too.
+fn decoded<T>(text: Result<T, sqlx::Error>) -> Result<Option<T>, sqlx::Error> {
+    match text {
+        Ok(text) => Ok(Some(text)),
+        Err(sqlx::Error::ColumnDecode { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// A route with its counts. `None` for a name that is not valid, by a plain INSERT: its events are dead, or will be, and listed
 /// as such.
 pub(super) fn route(row: &impl Named) -> Result<Option<RouteRecord>, sqlx::Error> {
-    let Ok(route) = Route::new(row.string("aggregate_type")?, row.string("event_type")?) else {
+    let names = decoded(row.string("aggregate_type"))?.zip(decoded(row.string("event_type"))?);
+    let Some(route) = names.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()) else {
         return Ok(None);
     };
     Ok(RouteRecord {
@@ -254,15 +265,15 @@ where
 pub(super) fn blocked_key(row: &impl Named) -> Result<BlockedKey, sqlx::Error> {
     let status = row.optional_number("status")?.and_then(|status| i32::try_from(status).ok());
     Ok(BlockedKey {
-        aggregate_type: row.string("aggregate_type")?,
-        // An event without one waits for nobody, unless somebody wrote that into its row.
-        aggregate_id: row.optional_string("aggregate_id")?.unwrap_or_default(),
+        aggregate_type: row.lossy_string("aggregate_type")?.unwrap_or_default(),
+        // An event without one waits for no other, unless a writer wrote that into its row.
+        aggregate_id: row.lossy_string("aggregate_id")?.unwrap_or_default(),
         seq: row.count("behind")?,
-        event_id: row.optional_string("event_id")?.and_then(|id| id.parse().ok()),
-        event_type: row.optional_string("event_type")?,
+        event_id: row.lossy_string("event_id")?.and_then(|id| id.parse().ok()),
+        event_type: row.lossy_string("event_type")?,
         status: status.and_then(Status::from_code),
         due_at: row.optional_moment("due_at")?,
-        last_error: row.optional_string("last_error")?,
+        last_error: row.lossy_string("last_error")?,
         waiting: row.count("waiting")?,
     })
 }
@@ -313,9 +324,9 @@ pub(super) fn purgeable(row: &impl Named) -> Result<Purgeable, sqlx::Error> {
 /// Events that wait for one reason.
 pub(super) fn wait_reason(row: &impl Named) -> Result<WaitReason, sqlx::Error> {
     Ok(WaitReason {
-        aggregate_type: row.string("aggregate_type")?,
-        event_type: row.string("event_type")?,
-        reason: row.string("wait_reason")?,
+        aggregate_type: row.lossy_string("aggregate_type")?.unwrap_or_default(),
+        event_type: row.lossy_string("event_type")?.unwrap_or_default(),
+        reason: row.lossy_string("wait_reason")?.unwrap_or_default(),
         events: row.count("events")?,
         since: row.moment("since")?,
     })
