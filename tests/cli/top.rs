@@ -34,7 +34,7 @@ fn json_line_has_the_busiest_100_routes_and_the_number_of_the_others() {
     place.ok(&["event", "emit", "--jsonl", "events.jsonl"]);
     place.ok(&["route", "pause", "Order/Event119", "--reason", "test"]);
 
-    let line = place.json(&["top", "--count", "1"]);
+    let line = place.json(&["top", "--count", "1", "--output", "json"]);
 
     let routes = line["routes"].as_array().expect("a list");
     assert_eq!((routes.len(), line["more_routes"].as_u64()), (100, Some(20)), "{line}");

@@ -92,7 +92,9 @@ fn events(place: &Place) {
     place.sql(
         "UPDATE outbox_event SET due_at = NULL, parked = 'no listener answers Order/OrderPlaced' WHERE event_id = 'parked-1'",
     );
-    place.sql(&format!("UPDATE outbox_event SET status = 1, due_at = NULL, done_at = {PAST} WHERE event_id = 'done-1'"));
+    // The last second of the year 9999 is later than any time that can be written.
+    let finished = format!("status = 1, due_at = NULL, done_at = {PAST}, occurred_at = 253402300799000000");
+    place.sql(&format!("UPDATE outbox_event SET {finished} WHERE event_id = 'done-1'"));
 }
 
 #[test]

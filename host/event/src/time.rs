@@ -110,14 +110,16 @@ impl TryFrom<Timestamp> for jiff::Timestamp {
     }
 }
 
+/// The first microsecond of the year 0, the earliest that RFC 3339 can write.
+const EARLIEST_WRITTEN: i64 = -62_167_219_200_000_000;
+
 /// RFC 3339 in UTC, always with six digits of a second, so that times stand below each other and sort as text:
-/// `2026-11-21T03:33:00.500000Z`.
+/// `2026-11-21T03:33:00.500000Z`. A time before the year 0 is written as its start, and a time after 9999-12-30T22:00:00 as that time.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match jiff::Timestamp::from_microsecond(self.0) {
-            Ok(time) => write!(f, "{time:.6}"),
-            Err(_) => write!(f, "{} µs", self.0),
-        }
+        let latest = jiff::Timestamp::MAX.as_second() * 1_000_000;
+        let time = jiff::Timestamp::from_microsecond(self.0.clamp(EARLIEST_WRITTEN, latest)).map_err(|_| fmt::Error)?;
+        write!(f, "{time:.6}")
     }
 }
 
@@ -251,6 +253,13 @@ mod tests {
     fn every_time_is_written_with_the_same_digits() {
         let written = [0, 500_000, 1_795_249_980_123_456].map(|micros| Timestamp::from_micros(micros).to_string());
         assert_eq!(written, ["1970-01-01T00:00:00.000000Z", "1970-01-01T00:00:00.500000Z", "2026-11-21T08:33:00.123456Z"]);
+    }
+
+    #[test]
+    fn a_time_that_rfc_3339_cannot_write_is_written_as_the_nearest_that_it_can() {
+        let written = [i64::MIN, EARLIEST_WRITTEN, i64::MAX].map(|micros| Timestamp::from_micros(micros).to_string());
+        assert_eq!(written, ["0000-01-01T00:00:00.000000Z", "0000-01-01T00:00:00.000000Z", "9999-12-30T22:00:00.000000Z"]);
+        assert!(written.iter().all(|text| text.parse::<Timestamp>().is_ok_and(|time| time.to_string() == *text)));
     }
 
     #[test]
