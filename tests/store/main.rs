@@ -19,6 +19,7 @@ mod node;
 mod park;
 mod partition;
 mod postgres_bounds;
+mod postgres_child_tables;
 mod postgres_policies;
 mod postgres_server;
 mod prepared;

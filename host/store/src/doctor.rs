@@ -138,6 +138,11 @@ pub(super) fn schema(checked: Result<(), StoreError>) -> Result<Finding, StoreEr
             let fix = "set another name as database.table, or another database in the address";
             Ok(Finding::fault("schema", error.to_string(), fix))
         }
+        Err(error @ StoreError::ChildTables { .. }) => {
+            let fix =
+                "let no table inherit from it: ALTER TABLE … NO INHERIT, or a copy of its rows in a table without partitions";
+            Ok(Finding::fault("schema", error.to_string(), fix))
+        }
         Err(error @ StoreError::Forbidden { .. }) => Ok(Finding::fault("schema", error.to_string(), GRANT)),
         Err(error @ StoreError::StaleRead { .. }) => Ok(Finding::fault("schema", error.to_string(), ASK_PRIMARY)),
         Err(error) => Err(error),

@@ -204,6 +204,15 @@ pub enum StoreError {
         /// The table.
         table: String,
     },
+    /// The table is partitioned, or other tables inherit from it.
+    #[error(
+        "the table {table} is partitioned, has child tables, or is no ordinary table, and a host would change rows of the other tables; \
+         detach these (ALTER TABLE … NO INHERIT {table}), or make {table} an ordinary table again"
+    )]
+    ChildTables {
+        /// The table.
+        table: String,
+    },
     /// The schema is not there.
     #[error("the table {table} is not there; run `outbox migrate up`")]
     NoSchema {
@@ -310,7 +319,7 @@ impl StoreError {
             Self::TimedOut { .. } => "timed_out",
             Self::Forbidden { .. } => "forbidden",
             Self::Full { .. } => "full",
-            Self::NotOurs { .. } | Self::EarlierBuild { .. } => "not_ours",
+            Self::NotOurs { .. } | Self::EarlierBuild { .. } | Self::ChildTables { .. } => "not_ours",
             Self::NoNamespace { .. } | Self::NoSchema { .. } | Self::NoVersion { .. } => "no_schema",
             Self::NoIndex { .. } => "no_index",
             Self::SchemaOlder { .. } => "schema_older",
@@ -334,6 +343,7 @@ impl StoreError {
                 | Self::NoIndex { .. }
                 | Self::NotOurs { .. }
                 | Self::EarlierBuild { .. }
+                | Self::ChildTables { .. }
                 | Self::SchemaOlder { .. }
                 | Self::SchemaNewer { .. }
         )

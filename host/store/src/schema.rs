@@ -18,7 +18,7 @@ pub trait SchemaStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::NoSchema`], [`StoreError::NotOurs`], [`StoreError::NoVersion`], [`StoreError::SchemaOlder`],
-    /// [`StoreError::SchemaNewer`], or the database's own.
+    /// [`StoreError::SchemaNewer`], [`StoreError::ChildTables`], or the database's own.
     async fn check_schema(&self) -> Result<(), StoreError>;
 
     /// Every step of the schema, applied or not, in order.

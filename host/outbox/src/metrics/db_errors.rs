@@ -79,6 +79,7 @@ mod tests {
             StoreError::Full { action, source: source() },
             StoreError::NotOurs { table: table() },
             StoreError::EarlierBuild { table: table() },
+            StoreError::ChildTables { table: table() },
             StoreError::NoSchema { table: table() },
             StoreError::NoVersion { table: table() },
             StoreError::NoIndex { table: table(), index: "ordered" },

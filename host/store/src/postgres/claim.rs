@@ -21,11 +21,11 @@ use crate::{ClaimStore, Claimed, StoreError};
 /// `coalesce` keeps the planner from reading all due rows if it estimates that they are few, and the array of one number from reading the
 /// primary key, as in the statements that store outcomes. $1 the owner, $2 the lease in microseconds, $3 each `seq`, $4 each fence.
 pub(super) const CLAIM: &str = concat!(
-    "\nUPDATE outbox_event
+    "\nUPDATE ONLY outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
     claim_seq = claim_seq + 1, claims = least(claims::bigint + 1, 2147483647)
 WHERE ctid = ANY (ARRAY (
-  SELECT ctid FROM unnest($3::bigint[], $4::bigint[]) AS given (sequence, fence), outbox_event
+  SELECT ctid FROM unnest($3::bigint[], $4::bigint[]) AS given (sequence, fence), ONLY outbox_event
   WHERE seq = ANY (ARRAY[given.sequence]) AND coalesce(due_at, 'infinity') <= now() AND (lease_end IS NULL OR lease_end <= now())
     AND given.fence & 4294967295 = claim_seq & 4294967295
     AND (given.fence >> 32 = 0

@@ -43,11 +43,11 @@ SELECT count(*) AS count FROM changed";
 /// reason and selector, $4 to $11 the filter as above, $12 most rows.
 pub(super) const REPLAY_BATCH: &str = "
 WITH changed AS (
-  UPDATE outbox_event
+  UPDATE ONLY outbox_event
   SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = now(),
       expires_at = NULL, blocks = 0
   WHERE ctid = ANY (ARRAY (
-    SELECT ctid FROM outbox_event
+    SELECT ctid FROM ONLY outbox_event
     WHERE status = 3 AND ($4::text IS NULL OR event_type = $4::text) AND ($5::text IS NULL OR aggregate_type = $5::text)
       AND ($6::text IS NULL OR aggregate_id = $6::text) AND ($7::text IS NULL OR tenant_id = $7::text)
       AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($9::integer IS NULL OR attempts <= $9::integer)
@@ -65,9 +65,9 @@ SELECT count(*) AS count FROM changed";
 /// $6 most rows.
 pub(super) const RETRY_NOW: &str = "
 WITH changed AS (
-  UPDATE outbox_event SET due_at = now()
+  UPDATE ONLY outbox_event SET due_at = now()
   WHERE ctid = ANY (ARRAY (
-    SELECT ctid FROM outbox_event
+    SELECT ctid FROM ONLY outbox_event
     WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0) AND seq > $5::bigint
       AND coalesce(due_at, '-infinity') > now() AND locked_by IS NULL
       AND ($4::integer IS NULL OR attempts <= $4::integer)

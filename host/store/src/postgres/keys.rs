@@ -58,10 +58,11 @@ WHERE ",
 
 /// With bounds, as above. $1 events, $2 most rows behind each.
 pub(super) const UNBLOCK: &str = "
-UPDATE outbox_event SET due_at = now(), behind = NULL
+UPDATE ONLY outbox_event SET due_at = now(), behind = NULL
 WHERE ctid = ANY (ARRAY (
   SELECT waiting.place FROM unnest($1::bigint[]) AS given (sequence),
-    LATERAL (SELECT ctid AS place FROM outbox_event WHERE behind >= given.sequence AND behind <= given.sequence
+    LATERAL (SELECT ctid AS place FROM ONLY outbox_event
+             WHERE behind >= given.sequence AND behind <= given.sequence
              ORDER BY behind, seq LIMIT $2::bigint FOR UPDATE SKIP LOCKED) AS waiting))";
 
 /// $1 most keys.

@@ -14,17 +14,19 @@ use crate::row::{Columns, Named, purge_row};
 use crate::settle::delay_micros;
 use crate::{PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, PurgeTarget, Purgeable, StoreError, row};
 
+/// `ONLY`, here and wherever rows are chosen by `ctid`: rows of a child table may have the same `ctid` as rows of this table.
+///
 /// Walks its own index from the oldest; what another host is just purging is stepped over. Answers the rows that a trigger or a policy
 /// kept, and one row without a seq for those deleted. $1 status, $2 the latest and $3 the earliest time, $4 the seq of rows to skip, $5
 /// most rows.
 pub(super) const PURGE: &str = "
 WITH chosen AS MATERIALIZED (
-  SELECT ctid AS place, seq, event_id, done_at FROM outbox_event
+  SELECT ctid AS place, seq, event_id, done_at FROM ONLY outbox_event
   WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= $2::timestamptz
     AND done_at >= COALESCE($3::timestamptz, '-infinity') AND blocks = 0 AND seq <> ALL ($4::bigint[])
   ORDER BY status, done_at LIMIT $5::bigint FOR UPDATE SKIP LOCKED),
 purged AS (
-  DELETE FROM outbox_event WHERE ctid = ANY (ARRAY (SELECT place FROM chosen))
+  DELETE FROM ONLY outbox_event WHERE ctid = ANY (ARRAY (SELECT place FROM chosen))
   RETURNING seq, done_at)
 SELECT NULL AS seq, NULL AS event_id, min(done_at) AS first, max(done_at) AS last, count(*) AS count FROM purged
 UNION ALL
@@ -60,14 +62,14 @@ WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= $2::timestamp
 /// microseconds, $2 the earliest time, $3 the seq of rows to skip, $4 most rows.
 const UNDELIVERED: &str = "
 WITH chosen AS MATERIALIZED (
-  SELECT ctid AS place, seq, event_id, due_at FROM outbox_event
+  SELECT ctid AS place, seq, event_id, due_at FROM ONLY outbox_event
   WHERE due_at <= now() - $1::bigint * interval '1 microsecond' AND due_at >= COALESCE($2::timestamptz, '-infinity')
     AND created_at <= now() - $1::bigint * interval '1 microsecond' AND status = 0 AND claim_seq = 0
     AND seq <> ALL ($3::bigint[])
     AND NOT EXISTS (SELECT 1 FROM outbox_event_node WHERE alive_until > now())
   ORDER BY due_at, seq LIMIT $4::bigint FOR UPDATE SKIP LOCKED),
 purged AS (
-  DELETE FROM outbox_event WHERE ctid = ANY (ARRAY (SELECT place FROM chosen))
+  DELETE FROM ONLY outbox_event WHERE ctid = ANY (ARRAY (SELECT place FROM chosen))
   RETURNING seq, due_at)
 SELECT NULL AS seq, NULL AS event_id, min(due_at) AS first, max(due_at) AS last, count(*) AS count FROM purged
 UNION ALL

@@ -18,12 +18,12 @@ use crate::{Audit, MOST_ROUTES, RouteRecord, RouteStore, StoreError, row};
 /// route has most of the rows. What another host is just unparking is stepped over.
 /// $1 aggregate types, $2 event types, $3 most rows, $4 the owner, $5 partitions, or NULL for all.
 pub(super) const UNPARK: &str = "
-UPDATE outbox_event
+UPDATE ONLY outbox_event
 SET parked = NULL, due_at = available_at, locked_by = $4::text, locked_at = now(), lease_end = now()
 WHERE ctid = ANY (ARRAY (
   SELECT waiting.place FROM unnest($1::text[], $2::text[]) AS route (aggregate_type, event_type)
   CROSS JOIN LATERAL (
-    SELECT ctid AS place FROM outbox_event
+    SELECT ctid AS place FROM ONLY outbox_event
     WHERE outbox_event.aggregate_type = route.aggregate_type
       AND outbox_event.event_type >= route.event_type AND outbox_event.event_type <= route.event_type
       AND parked IS NOT NULL AND ($5::smallint[] IS NULL OR partition_id = ANY ($5::smallint[]))

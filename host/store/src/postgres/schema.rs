@@ -32,7 +32,11 @@ impl SchemaStore for PostgresStore {
             return Err(StoreError::NoVersion { table: self.table.to_string() });
         }
         history.refuse_foreign(objects)?;
-        history.check()
+        history.check()?;
+        if exists(self, &mut transaction, HAS_CHILD_TABLES).await? {
+            return Err(StoreError::ChildTables { table: self.table.to_string() });
+        }
+        Ok(())
     }
 
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
@@ -136,6 +140,12 @@ SELECT num_nonnulls(to_regclass('outbox_event'), to_regclass('outbox_event_route
                     to_regclass('outbox_event_node'), to_regclass('outbox_event_partition'),
                     to_regclass('outbox_event_audit'), to_regclass('outbox_event_state'),
                     to_regclass('outbox_event_state_usage'), to_regclass('outbox_event_readable'))::bigint";
+/// Whether the table is partitioned or has child tables, or is no ordinary table. A statement on it would reach the rows of the child
+/// tables, whose `seq` and `ctid` are not unique.
+const HAS_CHILD_TABLES: &str = "
+SELECT EXISTS (SELECT FROM pg_class
+               WHERE oid = to_regclass('outbox_event')
+                 AND (relkind <> 'r' OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = pg_class.oid))) AS there";
 const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "
 INSERT INTO outbox_event_migration (version, name, applied_at) VALUES ($1::integer, $2::text, now()) RETURNING applied_at";
