@@ -52,6 +52,7 @@ mod sweep;
 mod telemetry;
 mod testing;
 mod total_order;
+mod trigger_errors;
 mod two_databases;
 mod typed;
 mod undone;

@@ -143,7 +143,7 @@ async fn init_connect_of_mariadb_does_not_affect_delivery() {
     delivers_each_event_once("init_connect", MySqlStore::connect(&url).await.expect("connects"), &witness).await;
 }
 
-const WORST_OF_POSTGRESQL: [(&str, &str); 17] = [
+const WORST_OF_POSTGRESQL: [(&str, &str); 18] = [
     // Longer than the host's own limits, since the application's statements and transactions get these too.
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
@@ -153,6 +153,7 @@ const WORST_OF_POSTGRESQL: [(&str, &str); 17] = [
     ("default_transaction_isolation", "'serializable'"),
     ("default_transaction_deferrable", "on"),
     ("plan_cache_mode", "'force_generic_plan'"),
+    ("log_parameter_max_length_on_error", "-1"),
     ("jit", "on"),
     ("enable_indexscan", "off"),
     ("enable_indexonlyscan", "off"),

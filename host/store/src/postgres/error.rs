@@ -28,6 +28,12 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
     match code(&source).as_deref() {
         // Lock not available, deadlock, serialisation failure.
         Some("55P03" | "40P01" | "40001") => StoreError::Locked { action, source },
+        Some("57014") => StoreError::TimedOut { action, source },
+        // The server is stopping, was ended, or is starting; a transaction or a session idled for too long.
+        Some("57P01" | "57P02" | "57P03" | "57P05" | "25P03") => StoreError::Disconnected { action, source },
+        Some("42501") => StoreError::Forbidden { action, source },
+        Some("XX001" | "XX002") => StoreError::Corrupt { action, source },
+        _ if is_of_trigger(&source) => StoreError::Failed { action, source },
         // Prepared statements that another session has, or that this one has of somebody else.
         Some("26000" | "42P05") => StoreError::Outdated { action, source },
         Some("0A000") if is_outdated_plan(&source) => StoreError::Outdated { action, source },
@@ -37,22 +43,26 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
         Some("25006") => StoreError::Standby { action, source },
         Some("53100") => StoreError::Full { action, source },
         Some("53300") => StoreError::TooManyConnections { action, source },
-        Some("57014") => StoreError::TimedOut { action, source },
-        // The server is stopping, was ended, or is starting; a transaction or a session idled for too long.
-        Some("57P01" | "57P02" | "57P03" | "57P05" | "25P03") => StoreError::Disconnected { action, source },
         Some(code) if code.starts_with("08") => StoreError::Disconnected { action, source },
         _ if is_login_refused(&source) => StoreError::LoginRefused { action, source },
-        Some("42501") => StoreError::Forbidden { action, source },
-        Some("XX001" | "XX002") => StoreError::Corrupt { action, source },
         _ => StoreError::Failed { action, source },
     }
+}
+
+/// Whether an error comes from a trigger or from a function of a policy. A trigger may raise any code, or pass on the code of a remote
+/// server, so the code says nothing about this server. Only for such errors, and for waits, does the server name a context.
+pub(super) fn is_of_trigger(error: &sqlx::Error) -> bool {
+    of_server(error).is_some_and(|error| error.r#where().is_some())
 }
 
 /// "Feature not supported" is said of many things. Of a statement whose columns have other types now, this function of the server
 /// says it, in whatever language the message is.
 fn is_outdated_plan(error: &sqlx::Error) -> bool {
-    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
-    error.is_some_and(|error| error.routine() == Some("RevalidateCachedQuery"))
+    of_server(error).is_some_and(|error| error.routine() == Some("RevalidateCachedQuery"))
+}
+
+fn of_server(error: &sqlx::Error) -> Option<&PgDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
 }
 
 /// Whether the server refuses the user or the password.

@@ -9,7 +9,7 @@ use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Connection, Postgres};
 
 use super::address::PostgresServers;
-use super::error::{failed, is_silence, spoils_connection};
+use super::error::{failed, is_of_trigger, is_silence, spoils_connection};
 use super::{PostgresStore, PostgresTransaction};
 use crate::connector::Connector;
 use crate::keeper::{Keeper, alone, ask};
@@ -162,7 +162,7 @@ impl PostgresStore {
     /// As [`failed`], names the table when that is what is missing, and draws what it says of the other connections.
     pub(super) fn sorted(&self, action: &'static str, source: sqlx::Error) -> StoreError {
         let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
-        if let Some("42P01" | "3F000") = code.as_deref() {
+        if matches!(code.as_deref(), Some("42P01" | "3F000")) && !is_of_trigger(&source) {
             return StoreError::NoSchema { table: self.table.to_string() };
         }
         let is_silence = is_silence(&source);

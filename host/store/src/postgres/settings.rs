@@ -14,7 +14,9 @@ use crate::row::Named;
 /// Every statement of the host lives on an index. A planner whose statistics are old, as those of a queue always are, must not read or
 /// sort all that is due (measured without statistics, 100,000 due: 250 ms for one claim, 9 to 27 ms by its index). A host that was stopped
 /// or cut off in the middle of a transaction must not keep its rows from the others: the server ends it.
-const OF_TRANSACTIONS: [(&str, &str); 10] = [
+const OF_TRANSACTIONS: [(&str, &str); 11] = [
+    // With another value every error has a context, as those of triggers have.
+    ("log_parameter_max_length_on_error", "0"),
     ("idle_in_transaction_session_timeout", "5000"),
     ("jit", "off"),
     ("enable_indexscan", "on"),
