@@ -42,20 +42,39 @@ pub(crate) struct Pooled {
     place: Place,
     /// In the order of their end: the place first.
     _pooler: Pooler,
+    user: String,
     home: Home,
 }
+
+/// Of the users of these tests.
+const PASSWORD: &str = "for-a-test";
 
 impl Pooled {
     pub(crate) fn start(deal: Deal) -> Self {
         let home = Home::on_postgres();
-        let (_, schema) = home.url().split_once("search_path%3D").expect("each test has a schema of its own");
-        let pooler = Pooler::start(home.url(), deal, &format!("SET search_path = {schema}"));
+        let (server, schema) = home.url().split_once("options=-csearch_path%3D").expect("each test has a schema of its own");
+        let user = schema.replace("outbox_test", "outbox_pooled");
+        // A pooler passes on no parameters of an address: the user's sessions begin with the schema.
+        home.execute(&format!(
+            "DROP ROLE IF EXISTS {user}; CREATE ROLE {user} SUPERUSER LOGIN PASSWORD '{PASSWORD}';
+             ALTER ROLE {user} SET search_path = {schema}"
+        ));
+        let (_, server) = server.rsplit_once('@').expect("the address names a user");
+        let pooler = Pooler::start(&format!("postgres://{user}:{PASSWORD}@{server}"), deal);
         let pooler = pooler.expect("`cargo xtask test` installs it");
-        Self { place: Place::at(pooler.url()), _pooler: pooler, home }
+        Self { place: Place::at(pooler.url()), _pooler: pooler, user, home }
     }
 
     pub(crate) fn place(&self) -> &Place {
         &self.place
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.home.execute(&format!("DROP ROLE {}", self.user));
+        }
     }
 }
 
@@ -167,6 +186,38 @@ async fn connect_as_another(url: &str) -> PgConnection {
     // PgBouncer takes no startup parameter that it does not know.
     let options = PgConnectOptions::from_str(url).expect("an address").extra_float_digits(None);
     options.connect().await.expect("the pooler answers")
+}
+
+#[test]
+fn host_behind_a_pooler_uses_no_setting_that_another_client_left() {
+    let pooled = Pooled::start(Deal::Last);
+    let place = pooled.place();
+    let order = r#"{"order_id":42,"total":9.5}"#;
+    place.ok(&["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", order]);
+    leave_in_each_session(place.url(), "SET search_path = pg_catalog; SET default_transaction_read_only = on");
+
+    let host = place.host(&[("OUTBOX_POLLER__INTERVAL", "100ms")]);
+    place.wait_for("done", 1);
+    host.signal("TERM");
+
+    assert_eq!(host.end().0.code(), Some(0));
+}
+
+/// Runs statements in all sessions of the server that the pooler uses.
+fn leave_in_each_session(url: &str, sql: &'static str) {
+    run(async {
+        let mut others = Vec::new();
+        for _ in 0..Pooler::SESSIONS {
+            let mut other = connect_as_another(url).await;
+            // Until its end, the transaction keeps a session for itself.
+            other.execute("BEGIN").await.expect("begins");
+            others.push(other);
+        }
+        for mut other in others {
+            other.execute(sql).await.expect("it can be set");
+            other.execute("COMMIT").await.expect("commits");
+        }
+    });
 }
 
 /// What a connection of the pooler has: a setting of plans, prepared statements, locks of sessions.

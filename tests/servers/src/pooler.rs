@@ -38,6 +38,9 @@ impl Pooler {
     /// As people call it.
     pub const NAME: &str = "PgBouncer";
 
+    /// How many sessions of the server it uses for each user and database.
+    pub const SESSIONS: usize = 4;
+
     /// Debian's package of it.
     pub const PACKAGE: &str = "pgbouncer";
 
@@ -47,12 +50,11 @@ impl Pooler {
         program::find(PROGRAM).is_some()
     }
 
-    /// Starts one in front of the server and database of an address. Each of its connections runs `greeting` first: it hands on no
-    /// parameters of an address.
+    /// Starts one in front of the server and database of an address. It passes on no parameters of the address.
     ///
     /// # Errors
     /// When the address names no user, password, host and database, the program is missing, or does not start.
-    pub fn start(url: &str, deal: Deal, greeting: &str) -> Result<Self, Fault> {
+    pub fn start(url: &str, deal: Deal) -> Result<Self, Fault> {
         let server = Address::of(url)
             .ok_or_else(|| Fault::new("a pooler needs an address like postgres://user:password@host:port/db"))?;
         let account = Account::of(ACCOUNT)?;
@@ -61,12 +63,11 @@ impl Pooler {
         let Address { user, password, host, port: server_port, database } = server;
         let users = directory.write("users.txt", &format!("\"{user}\" \"{password}\"\n"), account)?;
         let mut settings = String::from("[databases]\n");
-        let greeting = greeting.replace('\'', "''");
-        writeln!(settings, "{database} = host={host} port={server_port} dbname={database} connect_query='{greeting}'")
-            .expect("written");
+        writeln!(settings, "{database} = host={host} port={server_port} dbname={database}").expect("written");
         writeln!(settings, "[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =").expect("written");
         writeln!(settings, "auth_type = scram-sha-256\nauth_file = {}", users.display()).expect("written");
-        writeln!(settings, "pool_mode = transaction\ndefault_pool_size = 4\nmax_client_conn = 200").expect("written");
+        let sessions = Self::SESSIONS;
+        writeln!(settings, "pool_mode = transaction\ndefault_pool_size = {sessions}\nmax_client_conn = 200").expect("written");
         writeln!(settings, "server_round_robin = {}", u8::from(deal == Deal::InTurn)).expect("written");
         let settings = directory.write("pgbouncer.ini", &settings, account)?;
         let log = directory.path().join("log");

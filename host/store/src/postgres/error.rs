@@ -11,6 +11,9 @@ use super::primary::standby_in;
 use crate::StoreError;
 use crate::error::is_of_tls;
 
+/// The action of beginning a transaction.
+pub(super) const BEGIN: &str = "begin a transaction";
+
 /// The SQLSTATE of an error. Source: PostgreSQL's documentation, appendix A.
 fn code(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
@@ -41,6 +44,8 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
             StoreError::StaleRead { action, server }
         }
         Some("25006") => StoreError::Standby { action, source },
+        // Behind a pooler, each transaction of the host begins with READ WRITE, which a standby does not support.
+        Some("0A000") if action == BEGIN => StoreError::Standby { action, source },
         Some("53100") => StoreError::Full { action, source },
         Some("53300") => StoreError::TooManyConnections { action, source },
         Some(code) if code.starts_with("08") => StoreError::Disconnected { action, source },

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, Row};
 use super::ddl::{prepare, run};
 use super::{PostgresStore, Run, TransactionalStore};
 use crate::row::Named;
-use crate::{Index, StoreError};
+use crate::{Index, SchemaStore, StoreError};
 
 /// A table of this size is read in a moment: an index is created under the lock that keeps writers away.
 const SMALL: i64 = 32 << 20;
@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// $1 the index.
 const FIND: &str = "
-SELECT indexrelid::regclass::text AS name, indisvalid AND indisready AS valid
+SELECT relnamespace::regnamespace::text || '.' || quote_ident(relname) AS name, indisvalid AND indisready AS valid
 FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = 'outbox_event'::regclass AND relname = $1::text";
 const SIZE: &str = "SELECT pg_relation_size('outbox_event'::regclass) AS bytes";
 /// Polled, not waited for: CREATE INDEX CONCURRENTLY waits for all older statements, so a waiting program and the building one would
@@ -52,7 +52,7 @@ pub(super) fn sql(index: Index) -> String {
 
 /// An index that is there.
 struct Found {
-    /// With its schema where that is needed.
+    /// With its schema.
     name: String,
     is_valid: bool,
 }
@@ -104,6 +104,7 @@ pub(super) async fn add(store: &PostgresStore, index: Index) -> Result<bool, Sto
 
 /// Creates an index while others write, or one anew that was not built to its end.
 async fn add_beside_writers(store: &PostgresStore, index: Index) -> Result<bool, StoreError> {
+    let table = store.table_in_full().await?;
     let mut lock = store.transaction().await?;
     let failed = |error| store.failed(ACTION, error);
     store.statement(READ_COMMITTED).execute(&mut *lock).await.map_err(failed)?;
@@ -123,8 +124,8 @@ async fn add_beside_writers(store: &PostgresStore, index: Index) -> Result<bool,
         Some(Found { name, .. }) => statements.push(format!("DROP INDEX CONCURRENTLY {name}")),
         None => {}
     }
-    statements.push(format!("CREATE INDEX CONCURRENTLY {} ON {} {on}", store.table.unqualified(name), store.table));
-    // A connection of its own: it keeps its settings, and no call of the host waits for it.
+    statements.push(format!("CREATE INDEX CONCURRENTLY {} ON {table} {on}", store.table.unqualified(name)));
+    // A connection of its own: it keeps its settings, and no call of the host waits for it. Behind a pooler, its `search_path` is unknown.
     let mut connection = store.connector.connect().await.map_err(failed)?;
     if !store.is_pooled(ACTION).await? {
         sqlx::raw_sql(NO_HURRY).execute(&mut connection).await.map_err(failed)?;

@@ -9,14 +9,12 @@ use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Connection, Postgres};
 
 use super::address::PostgresServers;
-use super::error::{failed, is_of_trigger, is_silence, spoils_connection};
+use super::error::{BEGIN, failed, is_of_trigger, is_silence, spoils_connection};
 use super::{PostgresStore, PostgresTransaction};
 use crate::connector::Connector;
 use crate::keeper::{Keeper, alone, ask};
 use crate::run::{End, Run, SIGN_OF_LIFE, commit_or_roll_back, in_own_task, in_time, within};
 use crate::{StoreError, TableName, run};
-
-const BEGIN: &str = "begin a transaction";
 
 /// A statement with what is bound to it.
 pub(super) type Statement<'q> = run::Statement<'q, Postgres>;
@@ -212,7 +210,7 @@ async fn begun(
         let begin = begin.clone();
         async move {
             match begin {
-                // Safe: the only text put in is numbers.
+                // Safe: the only text put in is numbers and names of settings.
                 Some(begin) => pool.begin_with(AssertSqlSafe(begin)).await,
                 None => pool.begin().await,
             }

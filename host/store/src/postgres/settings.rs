@@ -39,6 +39,9 @@ const OF_SESSIONS: [(&str, &str); 5] = [
     ("plan_cache_mode", "force_custom_plan"),
 ];
 
+/// `DEFAULT` is the `search_path` with which the server began the session.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SET LOCAL search_path TO DEFAULT";
+
 /// The longest statement and the longest wait for a lock, in milliseconds.
 const LIMITS: [&str; 2] = ["statement_timeout", "lock_timeout"];
 
@@ -79,10 +82,11 @@ impl Settings {
         Ok(())
     }
 
-    /// The statements that begin a transaction with the settings that matter there.
+    /// The statements that begin a transaction behind a pooler with the settings that matter there. Other clients may have left a session
+    /// read-only, or with their own `search_path`.
     pub(super) fn begin(&self) -> String {
         let settings = self.of_transactions().map(|(name, value)| format!("; SET LOCAL {name} = '{value}'"));
-        std::iter::once("BEGIN ISOLATION LEVEL READ COMMITTED".to_owned()).chain(settings).collect()
+        std::iter::once(BEGIN.to_owned()).chain(settings).collect()
     }
 
     /// The settings that a session of the host has lost, each with its value.
@@ -107,9 +111,9 @@ mod tests {
     fn a_transaction_behind_a_pooler_begins_with_settings_that_every_server_has() {
         let begin = Settings::new(Duration::from_secs(30), Duration::from_secs(2)).begin();
 
-        let start =
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '30000'; SET LOCAL lock_timeout = '2000'; ";
+        let start = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SET LOCAL search_path TO DEFAULT; ";
         assert!(begin.starts_with(start), "{begin}");
+        assert!(begin.contains("; SET LOCAL statement_timeout = '30000'; SET LOCAL lock_timeout = '2000'; "), "{begin}");
         assert!(begin.contains("; SET LOCAL enable_sort = 'on'; ") && !begin.contains("transaction_timeout = '0'"), "{begin}");
     }
 }
