@@ -20,6 +20,7 @@ mod park;
 mod partition;
 mod postgres_bounds;
 mod postgres_child_tables;
+mod postgres_encoding;
 mod postgres_policies;
 mod postgres_server;
 mod prepared;

@@ -94,9 +94,9 @@ impl NodeStore for PostgresStore {
             .bind(node.owner.as_str())
             .bind(node.mode)
             .bind(delay_micros(lease))
-            .bind(node.report.as_deref())
-            .bind(stuck)
-            .bind(listeners)
+            .bind(node.report.as_deref().map(json_in_ascii))
+            .bind(stuck.as_deref().map(json_in_ascii))
+            .bind(json_in_ascii(&listeners))
             .bind(room)
             .bind(session);
         let statement = if node.is_registered { statement } else { statement.bind(&node.label).bind(node.version) };
@@ -118,5 +118,36 @@ impl NodeStore for PostgresStore {
         let statement = store.statement(PEERS).bind(node.owner.as_str()).bind(node.mode);
         let statement = statement.bind(i64::from(Peer::MOST_BYTES)).bind(i64::from(Peer::MOST));
         store.read_all("look at the other hosts", statement, row::peer).await
+    }
+}
+
+/// Escapes all characters of a JSON text that are not ASCII. A database that does not store UTF-8 may lack them, and would refuse the
+/// whole heartbeat. JSON has such characters only in strings.
+fn json_in_ascii(json: &str) -> String {
+    let mut ascii = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character.is_ascii() {
+            ascii.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                ascii.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    ascii
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escaped_json_has_the_same_value() {
+        let value = serde_json::json!({ "a": "refused… \"ü\" \\ 🦀" });
+
+        let ascii = json_in_ascii(&value.to_string());
+
+        assert!(ascii.is_ascii(), "{ascii}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&ascii).expect("JSON"), value);
     }
 }
