@@ -203,6 +203,18 @@ fn host_behind_a_pooler_uses_no_setting_that_another_client_left() {
     assert_eq!(host.end().0.code(), Some(0));
 }
 
+#[test]
+fn configured_schema_is_used_behind_a_pooler() {
+    let pooled = Pooled::start(Deal::Last);
+    // No session was opened yet: none of them begins with the schema.
+    pooled.home.execute(&format!("ALTER ROLE {} RESET search_path", pooled.user));
+    let set = format!("database.schema={}", pooled.user.replace("outbox_pooled", "outbox_test"));
+
+    pooled.place().ok(&["event", "emit", "--type", "OrderPlaced", "--payload", "{}", "--set", &set]);
+
+    assert_eq!(Place::at(pooled.home.url()).stat("new"), 1);
+}
+
 /// Runs statements in all sessions of the server that the pooler uses.
 fn leave_in_each_session(url: &str, sql: &'static str) {
     run(async {

@@ -101,8 +101,10 @@ impl BenchCommand {
         self.check(kind)?;
         let sink = self.sink(config)?;
         let url = database::address(&config.database).await?;
+        let table = TableName::new("outbox_bench").expect("a good name");
+        let table = config.database.in_schema(table);
         // On a worker's thread, like the host itself: the thread of `main` would be woken for every row.
-        let measured = tokio::spawn(async move { self.measure(kind, &url, sink).await }).await;
+        let measured = tokio::spawn(async move { self.measure(kind, &url, table, sink).await }).await;
         if let Some(telemetry) = telemetry {
             telemetry.shutdown().await;
         }
@@ -137,8 +139,7 @@ impl BenchCommand {
     }
 
     /// Measures the database of this URL, in a table of its own.
-    async fn measure(&self, kind: Kind, url: &str, sink: Option<Arc<dyn Sink>>) -> Result<Report, Error> {
-        let table = TableName::new("outbox_bench")?;
+    async fn measure(&self, kind: Kind, url: &str, table: TableName, sink: Option<Arc<dyn Sink>>) -> Result<Report, Error> {
         match kind {
             Kind::Postgres => {
                 let options = PostgresOptions::from_url(url)?.table(table);

@@ -114,7 +114,7 @@ fn sqlite(database: &DatabaseConfig) -> Result<SqliteOptions, StoreError> {
 #[cfg(all(feature = "mysql", feature = "otel", feature = "postgres"))] // for `outbox bench`
 pub(crate) async fn address(database: &DatabaseConfig) -> Result<String, Failure> {
     match &database.changing {
-        None => Ok(database.address()),
+        None => Ok(database.url.clone()),
         Some(changing) => Ok(changing.address(false).await.map_err(StoreError::AddressUnread)?),
     }
 }
@@ -122,7 +122,7 @@ pub(crate) async fn address(database: &DatabaseConfig) -> Result<String, Failure
 #[cfg(feature = "postgres")]
 async fn postgres(database: &DatabaseConfig) -> Result<PostgresOptions, StoreError> {
     let options = match &database.changing {
-        None => PostgresOptions::from_url(&database.address())?,
+        None => PostgresOptions::from_url(&database.url)?,
         Some(changing) => PostgresOptions::from_source(changing.clone()).await?,
     };
     Ok(configured_postgres(options, database))
@@ -131,13 +131,13 @@ async fn postgres(database: &DatabaseConfig) -> Result<PostgresOptions, StoreErr
 #[cfg(feature = "postgres")]
 fn configured_postgres(mut options: PostgresOptions, database: &DatabaseConfig) -> PostgresOptions {
     options.connections = database.max_connections.unwrap_or(options.connections);
-    options.table(database.table.clone())
+    options.table(database.in_schema(database.table.clone()))
 }
 
 #[cfg(feature = "mysql")]
 async fn mysql(database: &DatabaseConfig) -> Result<MySqlOptions, StoreError> {
     let options = match &database.changing {
-        None => MySqlOptions::from_url(&database.address())?,
+        None => MySqlOptions::from_url(&database.url)?,
         Some(changing) => MySqlOptions::from_source(changing.clone()).await?,
     };
     Ok(configured_mysql(options, database))

@@ -51,7 +51,16 @@ impl TableName {
             SqlStr::from_static(statement)
         } else {
             // Safe: the only text put in is checked identifiers.
-            AssertSqlSafe(statement.replace(DEFAULT, &self.to_string())).into_sql_str()
+            AssertSqlSafe(statement.replace(DEFAULT, &self.in_sql())).into_sql_str()
+        }
+    }
+
+    /// The name as statements contain it. The schema is quoted, since it may be a reserved word, and in lower case, as the server reads
+    /// names without quotes.
+    fn in_sql(&self) -> String {
+        match &self.schema {
+            None => self.name.clone(),
+            Some(schema) => format!("\"{}\".{}", schema.to_ascii_lowercase(), self.name),
         }
     }
 
@@ -122,8 +131,8 @@ mod tests {
         let table = TableName::new("shop").expect("valid");
         assert_eq!(table.sql("SELECT 1 FROM outbox_event").as_str(), "SELECT 1 FROM shop");
         assert!(table.clone().in_schema("a.b").is_err());
-        let table = table.in_schema("billing").expect("valid");
-        assert_eq!(table.sql("SELECT 1 FROM outbox_event_partition").as_str(), "SELECT 1 FROM billing.shop_partition");
-        assert_eq!((table.as_str(), table.schema(), table.to_string().as_str()), ("shop", Some("billing"), "billing.shop"));
+        let table = table.in_schema("Order").expect("valid");
+        assert_eq!(table.sql("SELECT 1 FROM outbox_event_partition").as_str(), "SELECT 1 FROM \"order\".shop_partition");
+        assert_eq!((table.as_str(), table.schema(), table.to_string().as_str()), ("shop", Some("Order"), "Order.shop"));
     }
 }

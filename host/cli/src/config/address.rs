@@ -89,7 +89,7 @@ impl AddressSource for ChangingAddress {
             parts.password = Some(self.printed(&command, is_refused).await?);
         }
         parts.put_parts_into_url().map_err(|faults| faults.join("; "))?;
-        Ok(parts.address())
+        Ok(parts.url)
     }
 }
 

@@ -218,13 +218,12 @@ impl DatabaseConfig {
         Ok(())
     }
 
-    /// The address, with the schema as the first place where every connection looks for the table. The schema's name was checked when
-    /// the configuration was read.
-    pub(crate) fn address(&self) -> String {
-        let url = &self.url;
+    /// A table in the configured schema, if one is configured. No `search_path` of the address names the schema: a pooler may drop it.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn in_schema(&self, table: TableName) -> TableName {
         match &self.schema {
-            None => url.clone(),
-            Some(schema) => format!("{url}{}options[search_path]={schema}", if url.contains('?') { '&' } else { '?' }),
+            None => table,
+            Some(schema) => table.in_schema(schema).expect("it was checked when the configuration was read"),
         }
     }
 
@@ -394,15 +393,11 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_is_where_every_connection_looks_first() {
-        let address = |url: &str| {
-            let schema = Some("app".to_owned());
-            DatabaseConfig { url: url.to_owned(), schema, ..DatabaseConfig::default() }.address()
-        };
-        assert_eq!(address("postgres://db/shop"), "postgres://db/shop?options[search_path]=app");
-        let url = address("postgres://db/shop?sslmode=require");
-        assert_eq!(url, "postgres://db/shop?sslmode=require&options[search_path]=app");
-        assert!(PostgresOptions::from_url(&url).is_ok());
+    fn a_table_is_in_the_configured_schema() {
+        let config = DatabaseConfig { schema: Some("app".to_owned()), ..DatabaseConfig::default() };
+
+        assert_eq!(config.in_schema(config.table.clone()).to_string(), "app.outbox_event");
+        assert_eq!(DatabaseConfig::default().in_schema(config.table).to_string(), "outbox_event");
     }
 
     #[test]

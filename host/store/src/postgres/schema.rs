@@ -175,7 +175,8 @@ pub(super) fn text(table: &TableName, index: Option<Index>) -> String {
 
 /// Where the tables are that statements name without their schema.
 fn place(table: &TableName) -> String {
-    table.schema().map_or_else(String::new, |schema| format!("SET LOCAL search_path = {schema};\n"))
+    let quoted = |schema: &str| format!("SET LOCAL search_path = \"{}\";\n", schema.to_ascii_lowercase());
+    table.schema().map_or_else(String::new, quoted)
 }
 
 async fn apply_missing(store: &PostgresStore, connection: &mut PgConnection) -> Result<Vec<Migration>, StoreError> {
