@@ -37,8 +37,32 @@ impl Sink for Broker {
     }
 }
 
+/// A broker with two topics, as one host sees it: it may reach the broker, but not the leader of the odd topic.
+#[derive(Default)]
+struct Topics {
+    is_odd_unreachable: AtomicBool,
+}
+
+/// Whether a message goes to the odd topic.
+fn is_odd(message: &Message) -> bool {
+    message.body.last().is_some_and(|digit| digit % 2 == 1)
+}
+
+#[async_trait]
+impl Sink for Topics {
+    async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
+        let is_unreachable = |message| self.is_odd_unreachable.load(Ordering::SeqCst) && is_odd(message);
+        let unavailable = || SinkError::Unavailable { reason: "the odd topic has no leader".to_owned(), retry_after: None };
+        messages.iter().map(|message| if is_unreachable(message) { Err(unavailable()) } else { Ok(()) }).collect()
+    }
+
+    fn destination(&self, message: &Message) -> Option<u64> {
+        Some(u64::from(is_odd(message)))
+    }
+}
+
 /// A host that relays its events to this broker.
-fn relays<S: TransactionalStore + Clone>(store: S, mode: Mode, label: &str, broker: &Arc<Broker>) -> OutboxBuilder<S> {
+fn relays<S: TransactionalStore + Clone>(store: S, mode: Mode, label: &str, broker: &Arc<impl Sink>) -> OutboxBuilder<S> {
     let sinks = Sinks::default().with("orders", broker.clone());
     Outbox::builder(store).mode(mode).label(label).poller(eager()).sinks(sinks).relay(("Order", "*"), RelayConfig::to("orders"))
 }
@@ -97,6 +121,23 @@ pub(crate) async fn a_host_that_cannot_reach_a_sink_stands_aside_for_one_that_ca
     done(db, 320).await;
     eventually("it reports no stall", async || node(db, "sick").await.listeners.stalled.is_empty()).await;
     sick.shutdown().await;
+}
+
+pub(crate) async fn a_host_that_cannot_reach_one_topic_stands_aside_for_one_that_can<D: Database>(db: &D) {
+    let [healthy_topics, sick_topics] = [(); 2].map(|()| Arc::new(Topics::default()));
+    let healthy = relays(db.another().await, Mode::MultiNode, "healthy", &healthy_topics).start().await.expect("starts");
+    let sick = relays(db.another().await, Mode::MultiNode, "sick", &sick_topics).start().await.expect("starts");
+    shares_the_table(db, ["healthy", "sick"]).await;
+    sick_topics.is_odd_unreachable.store(true, Ordering::SeqCst);
+
+    insert(db, 300).await;
+    done(db, 300).await;
+
+    let row = node(db, "sick").await;
+    assert_eq!((row.room, row.partitions), (0, 0), "{row:?}");
+    assert!(row.listeners.stalled[0].reason.contains("the odd topic has no leader"), "{row:?}");
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event WHERE attempts > 0").await, 0, "the outage costs no attempt");
+    tokio::join!(healthy.shutdown(), sick.shutdown());
 }
 
 pub(crate) async fn a_host_whose_listener_keeps_breaking_stands_aside<D: Database>(db: &D) {

@@ -93,6 +93,7 @@ on_every_database! {
     reading::hosts_that_share_the_table_read_different_events_and_go_on_for_one_that_leaves,
     reading::few_events_of_quick_aggregates_are_set_aside_in_the_table,
     aside::a_host_that_cannot_reach_a_sink_stands_aside_for_one_that_can,
+    aside::a_host_that_cannot_reach_one_topic_stands_aside_for_one_that_can,
     aside::a_host_whose_listener_keeps_breaking_stands_aside,
     aside::no_host_stands_aside_while_none_can_reach_the_sink,
     aside::a_standby_takes_over_from_a_host_that_cannot_deliver,

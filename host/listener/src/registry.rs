@@ -51,18 +51,19 @@ impl RegistryEntry {
         self.breakers.of(route, now).is_open(now)
     }
 
-    /// Notes that it answered an event, whatever the answer was.
+    /// Notes that it answered an event for this destination, whatever the answer was.
     #[doc(hidden)] // for the host
-    pub fn answered(&self) {
-        self.progress.succeeded();
+    pub fn answered(&self, destination: Option<u64>) {
+        self.progress.succeeded(destination);
     }
 
-    /// Notes that an event was given back, because the listener cannot answer it on this host now: the breaker is open, or a sink is down.
-    /// Ignored for a plugin: it breaks by its own fault, which must not move the events of other listeners to other hosts.
+    /// Notes that an event was given back, because the listener cannot answer it on this host now: the breaker is open, a sink is down, or
+    /// the destination of the event is unavailable; `None` if the reason concerns all events. Ignored for a plugin: it breaks by its own
+    /// fault, which must not move the events of other listeners to other hosts.
     #[doc(hidden)] // for the host
-    pub fn gave_back(&self, reason: &str, now: Instant) {
+    pub fn gave_back(&self, destination: Option<u64>, reason: &str, now: Instant) {
         if !matches!(self.owner, Owner::Plugin(_)) {
-            self.progress.failed(reason, now);
+            self.progress.failed(destination, reason, now);
         }
     }
 
@@ -409,7 +410,7 @@ impl Listeners {
         format!("{:016x}", hasher.finish())
     }
 
-    /// The listeners whose last events were all given back, sorted by their routes or patterns.
+    /// The listeners whose last events, or those for one destination, were all given back; sorted by their routes or patterns.
     #[doc(hidden)] // for the host
     pub fn stalls(&self, now: Instant) -> Vec<(Route, Owner, Stall)> {
         let (table, relays) = (self.table.load(), self.relays.load());

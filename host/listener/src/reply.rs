@@ -15,14 +15,18 @@ pub struct Reply {
     /// This event's share of a call for several events that broke off, before the event was called alone. Counted for the listener,
     /// not stored with the event. Usually `None`.
     pub broken_call_cost: Option<Box<Cost>>,
-    /// Whether the listener can answer no event of its route on this host now, for example while the sink of a relay is down.
+    /// Whether the listener can answer no event of its route or of this `destination` on this host now, for example while the sink of a
+    /// relay is down.
     #[doc(hidden)] // for the host
     pub is_stalled: bool,
+    /// The hash of the destination that this reply concerns, such as a topic; `None` if it concerns the whole listener.
+    #[doc(hidden)] // for the host
+    pub destination: Option<u64>,
 }
 
 impl From<Outcome> for Reply {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, effects: None, cost: None, broken_call_cost: None, is_stalled: false }
+        Self { outcome, effects: None, cost: None, broken_call_cost: None, is_stalled: false, destination: None }
     }
 }
 

@@ -131,10 +131,16 @@ fn one_word(value: &str) -> String {
 impl Listener for Relay {
     fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
-            let answers = self.sink.send(&[self.message(visit.event)]).await;
+            let message = self.message(visit.event);
+            let of_message = self.sink.destination(&message);
+            let answers = self.sink.send(&[message]).await;
             let answer = answers.into_iter().next().unwrap_or_else(SinkError::unanswered);
-            let is_stalled = matches!(answer, Err(SinkError::Down { .. }));
-            Reply { is_stalled, ..self.outcome(answer, visit.event.waited()).into() }
+            let (is_stalled, destination) = match &answer {
+                Err(SinkError::Down { .. }) => (true, None),
+                Err(SinkError::Unavailable { .. }) => (of_message.is_some(), of_message),
+                Ok(()) | Err(_) => (false, of_message),
+            };
+            Reply { is_stalled, destination, ..self.outcome(answer, of_message.is_some(), visit.event.waited()).into() }
         })
     }
 }
@@ -143,17 +149,18 @@ impl Listener for Relay {
 const LEAST_REST: Duration = Duration::from_secs(1);
 /// How long a host that has just started asks before it gives an event up: no host may have asked for days.
 const ASKS_FOR: Duration = Duration::from_secs(10 * 60);
-/// The longest rest of an event whose receiver is unavailable, unless it asked for more.
+/// The longest rest of an event whose receiver, one of many, is unavailable, unless it asked for more.
 const LONGEST_REST: Duration = Duration::from_secs(5 * 60);
-/// The longest rest while the sink is down: its breaker tries one message for all, so events resume within a minute.
+/// The longest rest while the sink is down, or while a destination that all hosts share is unavailable, such as a topic: events resume
+/// within a minute.
 const LONGEST_REST_OF_ALL: Duration = Duration::from_secs(60);
 
 impl Relay {
     /// Turns a sink's answer into the outcome of an event that has `waited` for its receiver. A receiver that is unavailable, or a sink
     /// that is down, costs no attempt and no deferral: a maintenance must not use them up. The event rests for half as long as it has
     /// waited. A refused message is counted and tried again: nearly always a configuration is wrong, and once an operator corrects it,
-    /// the event is delivered.
-    fn outcome(&self, answer: Result<(), SinkError>, waited: Duration) -> Outcome {
+    /// the event is delivered. `has_destination`: whether the event's destination is that of all hosts, and not one receiver among many.
+    fn outcome(&self, answer: Result<(), SinkError>, has_destination: bool, waited: Duration) -> Outcome {
         let sink = &self.config.sink;
         let (reason, least, longest) = match answer {
             Ok(()) => return Outcome::Done,
@@ -164,7 +171,8 @@ impl Relay {
             Err(SinkError::Crowded { reason }) => return Outcome::Busy { after: LEAST_REST, reason: reason.into() },
             Err(SinkError::Unavailable { reason, retry_after }) => {
                 let least = retry_after.unwrap_or_default().max(LEAST_REST);
-                (format!("the receiver of the sink {sink} is unavailable: {reason}"), least, LONGEST_REST)
+                let longest = if has_destination { LONGEST_REST_OF_ALL } else { LONGEST_REST };
+                (format!("the receiver of the sink {sink} is unavailable: {reason}"), least, longest)
             }
             Err(error @ (SinkError::Rejected { .. } | SinkError::Denied { .. })) => {
                 let message = format!("the sink {sink} refused the event: {error}");
@@ -200,9 +208,9 @@ mod tests {
     fn an_unavailable_receiver_costs_no_attempt_and_all_else_does() {
         let relay = relay(RelayConfig::to("orders"));
         let reason = || "no".to_owned();
-        let of = |error: SinkError, waited| relay.outcome(Err(error), waited);
+        let of = |error: SinkError, waited| relay.outcome(Err(error), false, waited);
         let busy = |after, reason: &'static str| Outcome::Busy { after, reason: reason.into() };
-        assert_eq!(relay.outcome(Ok(()), HOUR), Outcome::Done);
+        assert_eq!(relay.outcome(Ok(()), false, HOUR), Outcome::Done);
 
         let down = |waited| of(SinkError::Down { reason: reason(), retry_after: SECOND }, waited);
         assert_eq!(down(Duration::ZERO), busy(SECOND, "the sink orders is down: no"));
@@ -220,6 +228,9 @@ mod tests {
             assert_eq!(outcome, busy(after, is_unavailable), "asked for {retry_after:?} after {waited:?}");
         }
 
+        let shared = Err(SinkError::Unavailable { reason: reason(), retry_after: None });
+        assert_eq!(relay.outcome(shared, true, HOUR), busy(LONGEST_REST_OF_ALL, is_unavailable), "a topic works again for all");
+
         assert_eq!(of(SinkError::Crowded { reason: reason() }, HOUR), busy(SECOND, "no"), "it was not sent");
 
         let failed = |error: SinkError, waited| match of(error, waited) {
@@ -235,15 +246,15 @@ mod tests {
         let unavailable = || SinkError::Unavailable { reason: reason(), retry_after: None };
         assert_eq!(of(unavailable(), 72 * HOUR), busy(LONGEST_REST, is_unavailable), "this host has asked for a moment only");
         let asked = Relay { since: relay.since.checked_sub(ASKS_FOR).expect("the machine is up"), ..relay };
-        let given_up = asked.outcome(Err(unavailable()), 72 * HOUR);
+        let given_up = asked.outcome(Err(unavailable()), false, 72 * HOUR);
         assert!(
             matches!(&given_up, Outcome::Failed(failure) if failure.kind == FailureKind::Unrecoverable
                 && failure.message.contains("longer than sinks.orders.max_age: the receiver of the sink orders is unavailable: no")),
             "{given_up:?}"
         );
-        assert!(matches!(asked.outcome(Err(unavailable()), 71 * HOUR), Outcome::Busy { .. }));
+        assert!(matches!(asked.outcome(Err(unavailable()), false, 71 * HOUR), Outcome::Busy { .. }));
         let crowded = Err(SinkError::Crowded { reason: reason() });
-        assert_eq!(asked.outcome(crowded, 72 * HOUR), busy(SECOND, "no"), "its receiver may work");
+        assert_eq!(asked.outcome(crowded, false, 72 * HOUR), busy(SECOND, "no"), "its receiver may work");
     }
 
     #[test]

@@ -14,6 +14,7 @@
 mod config;
 mod transport;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -284,6 +285,10 @@ impl Link for Amqp {
             PublishResult::Answered | PublishResult::Down => None,
         });
         self.send_apart(&open, batch, unconfirmed.collect(), deadline).await;
+    }
+
+    fn destination<'m>(&self, message: &'m Message) -> Option<Cow<'m, str>> {
+        Some(self.config.routing_key.subject_of(message, clean))
     }
 
     fn cut_off(&self) {

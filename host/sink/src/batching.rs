@@ -4,6 +4,8 @@
 mod batch;
 mod current;
 
+use std::borrow::Cow;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -41,6 +43,11 @@ pub(super) trait Link: Send + Sync + 'static {
     /// When the message cannot be sent to any.
     fn receiver(&self, _message: &Message) -> Result<Option<Arc<Receiver>>, SinkError> {
         Ok(None)
+    }
+
+    /// The destination of a message: see [`Sink::destination`].
+    fn destination<'m>(&self, _message: &'m Message) -> Option<Cow<'m, str>> {
+        None
     }
 
     /// Whether no message may overtake one that was sent before it. A link that replaces this one then waits for its batches.
@@ -248,6 +255,11 @@ impl Sink for Batching {
             });
         }
         answers
+    }
+
+    fn destination(&self, message: &Message) -> Option<u64> {
+        let destination = self.link.destination(message)?;
+        Some(BuildHasherDefault::<DefaultHasher>::default().hash_one(&*destination))
     }
 }
 

@@ -10,6 +10,7 @@ mod hidden;
 mod receivers;
 mod sign;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -166,6 +167,11 @@ impl Link for Http {
 
     fn receiver(&self, message: &Message) -> Result<Option<Arc<Receiver>>, SinkError> {
         Ok(Some(self.receivers.at(&self.path(message)?.unwrap_or_default())))
+    }
+
+    /// With a path, a receiver that is away is away for all hosts, and may get its messages from one of them.
+    fn destination<'m>(&self, _message: &'m Message) -> Option<Cow<'m, str>> {
+        self.config.path.is_none().then_some(Cow::Borrowed(""))
     }
 
     /// Each message is a request of its own.

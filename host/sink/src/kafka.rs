@@ -228,6 +228,10 @@ impl Link for Kafka {
         join_all(delivering).await;
     }
 
+    fn destination<'m>(&self, message: &'m Message) -> Option<Cow<'m, str>> {
+        self.topic(message).ok()
+    }
+
     fn rests(&self) -> Rests {
         Rests::new(self.resting.clone())
     }

@@ -116,4 +116,11 @@ pub trait Sink: Send + Sync + 'static {
     /// One per message; see [`SinkError`]. Sending a message again is safe where the receiver removes duplicates by
     /// [`Message::id`]; elsewhere it makes a second message with the same id.
     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>>;
+
+    /// The hash of the message's destination behind this sink: a topic, a stream, a subject, or the sink's only receiver. `None` if a
+    /// destination that is unavailable says nothing about this host, such as one endpoint among many.
+    #[doc(hidden)] // for the host
+    fn destination(&self, _message: &Message) -> Option<u64> {
+        None
+    }
 }

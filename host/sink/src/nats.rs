@@ -6,6 +6,7 @@
 
 mod config;
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -203,6 +204,10 @@ impl Link for Nats {
                 batch.fail(&self.floods());
             }
         }
+    }
+
+    fn destination<'m>(&self, message: &'m Message) -> Option<Cow<'m, str>> {
+        self.subject(message).ok().map(Cow::Owned)
     }
 
     fn cut_off(&self) {

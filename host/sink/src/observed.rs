@@ -44,6 +44,10 @@ impl Sink for Observed {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).record(&answers, system_clock().now());
         answers
     }
+
+    fn destination(&self, message: &Message) -> Option<u64> {
+        self.sink.destination(message)
+    }
 }
 
 impl LastAnswers {

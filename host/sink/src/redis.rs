@@ -410,6 +410,10 @@ impl Link for Redis {
         groups.iter().flat_map(|group| &group.messages).for_each(|index| batch.answer(*index, Err(error.clone())));
     }
 
+    fn destination<'m>(&self, message: &'m Message) -> Option<Cow<'m, str>> {
+        Some(self.stream(message))
+    }
+
     fn open_breakers(&self) -> OpenBreakers {
         self.nodes.breakers().open()
     }

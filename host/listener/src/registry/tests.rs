@@ -230,7 +230,11 @@ fn a_plugin_that_breaks_is_no_stall_of_its_host() {
     listeners.replace("mailer", vec![registration("Order", "OrderPlaced")]).expect("free");
     listeners.replace(Owner::Native, vec![registration("Order", "OrderPaid")]).expect("free");
     for event_type in ["OrderPlaced", "OrderPaid"] {
-        listeners.find(&Route::new("Order", event_type).expect("valid")).expect("it is there").gave_back("it breaks", now);
+        listeners.find(&Route::new("Order", event_type).expect("valid")).expect("it is there").gave_back(
+            None,
+            "it breaks",
+            now,
+        );
     }
     let stalls: Vec<_> = listeners.stalls(now).into_iter().map(|(route, ..)| route.to_string()).collect();
     assert_eq!(stalls, ["Order/OrderPaid"]);

@@ -113,16 +113,16 @@ mod tests {
         let stalls = Stalls { listeners: Arc::default(), reads, poll_interval: hour, metrics };
         let (storing, now) = (&stalls.metrics.storing, Instant::now());
 
-        storing.failed("permission denied", now);
+        storing.failed(None, "permission denied", now);
 
         let later = now + STALLED_AFTER;
         assert!(stalls.current(later).is_empty() && !stalls.lets_lease_end(LEASE, later), "it failed only once");
-        storing.failed("permission denied", later);
+        storing.failed(None, "permission denied", later);
         let found = stalls.current(later);
         assert!(found.len() == 1 && found[0].route.is_all(), "{found:?}");
         assert_eq!(found[0].route.reason, "this host cannot store outcomes: permission denied");
         assert!(stalls.lets_lease_end(LEASE, later));
-        storing.succeeded();
+        storing.succeeded(None);
         assert!(stalls.current(later).is_empty() && !stalls.lets_lease_end(LEASE, later));
     }
 

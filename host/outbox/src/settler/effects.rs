@@ -148,7 +148,7 @@ impl Settler {
             let settled: Vec<SettledWithEffects<'_>> = completions.iter().filter_map(with_effects).collect();
             let error = match self.store.settle_with_effects(&settled).await {
                 Ok(committed) => {
-                    self.metrics.storing.succeeded();
+                    self.metrics.storing.succeeded(None);
                     trying.stored(completions.len());
                     return Tried::Stored(committed);
                 }

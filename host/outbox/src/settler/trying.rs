@@ -106,7 +106,7 @@ impl<'a> Trying<'a> {
                 return;
             }
         }
-        self.settler.metrics.storing.failed(&crate::chain(error), Instant::now());
+        self.settler.metrics.storing.failed(None, &crate::chain(error), Instant::now());
     }
 
     fn has_failed_twice(&self) -> bool {

@@ -108,12 +108,12 @@ impl Settler {
             Err(error) => {
                 if is_of_others(&error) {
                     // The database has executed the statement.
-                    self.metrics.storing.succeeded();
+                    self.metrics.storing.succeeded(None);
                 }
                 return Part::Failed(error);
             }
         };
-        self.metrics.storing.succeeded();
+        self.metrics.storing.succeeded(None);
         let mut unplaced = Vec::new();
         if dropped > 0 {
             let Some(unchanged) = self.unsettled(batch, trying).await else { return Part::GivenUp };
@@ -227,7 +227,7 @@ impl Settler {
         of_no_row.fence.sequence = 0;
         match self.store.settle(&[of_no_row]).await {
             Ok(_) => {
-                self.metrics.storing.succeeded();
+                self.metrics.storing.succeeded(None);
                 false
             }
             Err(error) => !is_of_others(&error),

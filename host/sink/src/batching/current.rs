@@ -1,5 +1,6 @@
 //! The link that a sink uses now: another takes its place when the settings of the sink change.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -77,6 +78,10 @@ impl Link for Current {
 
     fn receiver(&self, message: &Message) -> Result<Option<Arc<Receiver>>, SinkError> {
         self.get().receiver(message)
+    }
+
+    fn destination<'m>(&self, message: &'m Message) -> Option<Cow<'m, str>> {
+        self.get().destination(message)
     }
 
     fn is_ordered(&self) -> bool {

@@ -53,7 +53,7 @@ impl Attempt<'_> {
         // A listener without capacity was not called.
         if let Outcome::Busy { after, reason } = reply.outcome {
             if reply.is_stalled {
-                entry.gave_back(&reason, Instant::now());
+                entry.gave_back(reply.destination, &reason, Instant::now());
             }
             return Some(Outcome::Busy { after: admittance.no_call(after, Instant::now()), reason }.into());
         }
@@ -63,7 +63,7 @@ impl Attempt<'_> {
         };
         match broken {
             Some(cause) => entry.totals.trapped(cause),
-            None => entry.answered(),
+            None => entry.answered(reply.destination),
         }
         if admittance.record(broken.is_some(), Instant::now()) {
             tracing::error!(

@@ -86,6 +86,6 @@ impl Attempt<'_> {
 /// Another host may take the event over, and its listener may work there. So an event rests for as long again as it has waited.
 pub(super) fn give_back_paused(entry: &RegistryEntry, event: &Event, pause: Duration, now: Instant) -> (Duration, String) {
     let reason = format!("the circuit breaker of its listener {} is open after repeated failures", entry.owner);
-    entry.gave_back(&reason, now);
+    entry.gave_back(None, &reason, now);
     (pause.min(event.waited().max(LEAST_REST)), reason)
 }
