@@ -166,6 +166,33 @@ async fn a_receiver_that_refuses_whatever_comes_uses_up_no_backlog_and_stops_no_
     outbox.shutdown().await;
 }
 
+/// As with an expired token, or a firewall that denies the address of this host.
+#[tokio::test(flavor = "multi_thread")]
+async fn sink_whose_receivers_all_refuse_their_sender_is_down_and_uses_up_no_backlog() {
+    for answer in [
+        Answer::Says("HTTP/1.1 403 No\r\ncontent-length: 0\r\n\r\n"),
+        Answer::Says("HTTP/1.1 503 Down\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"),
+    ] {
+        let (db, store) = Sqlite::on_system_clock().await;
+        let endpoint = Endpoint::that(answer).await;
+        let sinks = sinks(json!({"kind": "http", "url": endpoint.url(), "path": "{aggregate_id}", "timeout": "1s"}));
+        let outbox = relaying(store, sinks).await;
+        commit(&outbox, EVENTS).await;
+        let waiting = "SELECT count(*) FROM outbox_event WHERE wait_reason LIKE 'the sink tested is down: %answered %'";
+        eventually("all wait", async || db.number(waiting).await == i64::try_from(EVENTS).expect("few")).await;
+        let counted = db.number("SELECT sum(attempts) FROM outbox_event").await;
+        assert!(counted < 10, "the tenth receiver in a row was an outage of the sink: {counted}");
+        eventually("the host reports the stall", async || !outbox.readiness().stalled().is_empty()).await;
+        assert_eq!(outbox.monitor().readiness_with_sinks().sinks_down().len(), 1);
+
+        endpoint.answers(OK);
+
+        done(&db, EVENTS).await;
+        assert!(outbox.monitor().readiness_with_sinks().sinks_down().is_empty());
+        outbox.shutdown().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_a_receiver_refuses_does_not_stop_those_that_it_takes() {
     let (db, store) = Sqlite::on_system_clock().await;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use self::unavailable::MANY_RECEIVERS;
+use self::unavailable::Unavailability;
 pub(super) use self::unavailable::UnavailableReceivers;
 use super::SinkError;
 use super::breaker::{Breaker, BreakerScope, Down, Pass};
@@ -64,16 +64,16 @@ struct State {
     not_taken: u32,
     /// The hash of the ID of the last of them: a message that comes again says nothing of the others.
     last_not_taken: u64,
-    /// Whether it was added to the [`UnavailableReceivers`] since its last answer. A receiver that stays dead counts once while others
-    /// answer, so that its retries do not make a working sink count as down.
-    was_counted: bool,
+    /// As what it was added to the [`UnavailableReceivers`] since its last other answer. A receiver that stays dead counts once while
+    /// others answer, so that its retries do not make a working sink count as down.
+    counted: Option<Unavailability>,
 }
 
 impl Receiver {
     pub(super) fn new(common: Arc<Common>, key: u64, now: Instant) -> Self {
         let scope = if common.has_others { BreakerScope::Receiver } else { BreakerScope::Sink };
         let breaker = Arc::new(Breaker::new(&common.sink, scope));
-        let state = State { in_flight: 0, answers: false, heard_at: now, not_taken: 0, last_not_taken: 0, was_counted: false };
+        let state = State { in_flight: 0, answers: false, heard_at: now, not_taken: 0, last_not_taken: 0, counted: None };
         Self { common, key, breaker, state: Mutex::new(state) }
     }
 
@@ -127,22 +127,24 @@ impl Receiver {
         ))
     }
 
-    /// Counts the receiver among the [`UnavailableReceivers`], or ends that count because it answered. Returns whether it is unavailable.
+    /// Counts the receiver among the [`UnavailableReceivers`], or ends that count because it looked at a message. Returns whether it is
+    /// unavailable.
     fn count(&self, state: &mut State, answer: &Answer, now: Instant) -> bool {
         let common = &self.common;
-        let is_unavailable = match answer {
-            // A receiver that says when it takes messages again proves that the sink works, unless it is the only one.
-            Err(SinkError::Unavailable { retry_after, .. }) => retry_after.is_none() || !common.has_others,
-            // It answered.
-            Ok(()) | Err(_) => false,
+        let how = match answer {
+            Err(SinkError::Unavailable { retry_after: Some(_), .. } | SinkError::Denied { .. }) if common.has_others => {
+                Unavailability::Refuses
+            }
+            Err(SinkError::Unavailable { .. }) => Unavailability::Silent,
+            Ok(()) | Err(_) => {
+                common.unavailable.clear(now);
+                state.counted = None;
+                return false;
+            }
         };
-        state.was_counted = if is_unavailable {
-            common.unavailable.add(self.key, state.was_counted, now)
-        } else {
-            common.unavailable.clear(now);
-            false
-        };
-        is_unavailable
+        let is_counted = common.unavailable.add(self.key, how, state.counted == Some(how), now);
+        state.counted = is_counted.then_some(how);
+        true
     }
 
     /// Begins a rest after many messages in a row that the receiver did not take, and ends it when the receiver looked at a message.
@@ -187,9 +189,13 @@ impl Receiver {
     fn with_other_receivers(&self, answer: Answer) -> Answer {
         let common = &self.common;
         match answer {
-            Err(SinkError::Unavailable { reason, retry_after }) if common.unavailable.is_sink_down() => {
+            Err(error @ (SinkError::Unavailable { .. } | SinkError::Denied { .. })) if common.unavailable.is_sink_down() => {
+                let asked_for = match &error {
+                    SinkError::Unavailable { retry_after, .. } => retry_after.unwrap_or_default(),
+                    _ => Duration::ZERO,
+                };
                 // Events of other messages store this reason, and operators see it.
-                Err(SinkError::down_for(retry_after.unwrap_or_default().max(LEAST_REST), without_body(&reason, &common.shown)))
+                Err(SinkError::down_for(asked_for.max(LEAST_REST), without_body(&error.to_string(), &common.shown)))
             }
             answer => answer,
         }
@@ -209,8 +215,7 @@ impl Receiver {
             _ => None,
         };
         if let Some((reason, rest)) = outage {
-            let least = if common.has_others { MANY_RECEIVERS } else { 1 };
-            common.unavailable.note_outage(least, without_body(reason, &common.shown), rest);
+            common.unavailable.note_outage(common.has_others, without_body(reason, &common.shown), rest);
         }
     }
 

@@ -1,4 +1,4 @@
-use super::unavailable::{RECOUNTED_AFTER, REPORTED_AFTER};
+use super::unavailable::{MANY_REFUSING, RECOUNTED_AFTER, REPORTED_AFTER};
 use super::*;
 
 const URL: &str = "https://a";
@@ -118,6 +118,33 @@ fn one_answer_in_an_outage_hides_it_for_a_minute_at_most() {
     assert_eq!(send(lucky, "3", Ok(())), Ok(()));
     assert_eq!(are_down(dead, now), [false; 6], "all were counted");
     assert_eq!(are_down(&dead[..3], now + 2 * RECOUNTED_AFTER), [false, false, true], "no receiver answers");
+}
+
+#[test]
+fn sink_is_down_while_many_receivers_refuse_and_none_takes_a_message() {
+    let now = Instant::now();
+    let asks = || Err(SinkError::unavailable_for(Duration::from_secs(7), "https://a answered 503: card 4711"));
+    for (refusal, rest) in [(denied(), LEAST_REST), (asks(), Duration::from_secs(7))] {
+        let common = common(true, 16);
+        let receivers: Vec<_> = (0..12).map(|key| Arc::new(Receiver::new(common.clone(), key, now))).collect();
+        let are_down = |id| -> Vec<bool> {
+            receivers.iter().map(|receiver| send(receiver, id, refusal.clone()).is_err_and(|error| error.is_down())).collect()
+        };
+        let first = are_down("1");
+        assert_eq!(first.iter().position(|is_down| *is_down), Some(MANY_REFUSING - 1), "{first:?}");
+        let outage = common.unavailable.outage().expect("it is down");
+        assert!(outage.reason.starts_with("https://a answered ") && !outage.reason.contains("4711"), "{outage:?}");
+        let last = send(&receivers[0], "2", refusal.clone());
+        assert!(matches!(&last, Err(SinkError::Down { retry_after, .. }) if *retry_after == rest), "{last:?}");
+
+        let works = Arc::new(Receiver::new(common.clone(), 12, now));
+        assert_eq!(send(&works, "3", Ok(())), Ok(()));
+        assert_eq!(
+            (common.unavailable.outage(), are_down("4")),
+            (None, vec![false; 12]),
+            "they count once while others answer"
+        );
+    }
 }
 
 #[test]

@@ -7,56 +7,108 @@ use std::time::{Duration, Instant};
 use outbox_event::SinkOutage;
 use outbox_event::time::system_clock;
 
-/// After so many unavailable receivers in a row, the sink counts as down: the fault is more likely in between.
-pub(super) const MANY_RECEIVERS: usize = 3;
+/// After so many silent receivers in a row, the sink counts as down: the fault is more likely in between.
+pub(super) const MANY_SILENT: usize = 3;
+/// After so many receivers in a row that refuse, the sink counts as down: more likely, they refuse this host or its credentials. One
+/// alone may be gone, or limit the rate.
+pub(super) const MANY_REFUSING: usize = 10;
 /// The only receiver must not have answered for so long before an outage is reported. One that limits the rate refuses single messages
 /// among many that it takes.
 pub(super) const REPORTED_AFTER: Duration = Duration::from_secs(3);
 /// If no receiver has answered for so long, a receiver that was counted before the last answer counts again.
 pub(super) const RECOUNTED_AFTER: Duration = Duration::from_secs(60);
 
-/// The receivers that were unavailable since any receiver answered, and the outage of the sink that follows.
+/// The receivers that took no message since any receiver did, and the outage of the sink that follows.
 #[derive(Debug, Default)]
 pub(crate) struct UnavailableReceivers(Mutex<Unavailable>);
 
+/// How a receiver is unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unavailability {
+    /// It does not answer, or says no more than that it takes no message now.
+    Silent,
+    /// It answers, but denies every message, or says when it takes messages again.
+    Refuses,
+}
+
 #[derive(Debug, Default)]
 struct Unavailable {
-    /// The keys of the receivers; at most [`MANY_RECEIVERS`].
-    keys: BTreeSet<u64>,
-    /// When a receiver last answered, and so removed the keys; `None` if no receiver has.
-    answered_at: Option<Instant>,
+    silent: Counted,
+    refusing: Counted,
     /// Reported to operators: the sink is down, or its only receiver has not answered for a while.
     outage: Option<SinkOutage>,
 }
 
-impl UnavailableReceivers {
-    /// Adds an unavailable receiver, unless there are enough. `was_counted`: whether it was added since its last answer; then it
-    /// is added again only if no receiver has answered for long. Returns whether it was added since its last answer.
-    pub(super) fn add(&self, key: u64, was_counted: bool, now: Instant) -> bool {
-        let mut unavailable = self.lock();
-        let is_silent = unavailable.answered_at.is_none_or(|at| now.saturating_duration_since(at) >= RECOUNTED_AFTER);
-        let is_due = !was_counted || is_silent;
-        if is_due && unavailable.keys.len() < MANY_RECEIVERS {
-            unavailable.keys.insert(key);
+/// Receivers that were unavailable in a row.
+#[derive(Debug, Default)]
+struct Counted {
+    /// The keys of the first of them.
+    keys: BTreeSet<u64>,
+    /// When an answer last ended the row; `None` if none has.
+    cleared_at: Option<Instant>,
+}
+
+impl Counted {
+    /// Adds a receiver, unless there are `enough`. `was_counted`: whether it was added since its last answer of another kind; then it is
+    /// added again only if no answer has ended the row for long. Returns whether it was added since that answer.
+    fn add(&mut self, key: u64, was_counted: bool, enough: usize, now: Instant) -> bool {
+        let is_long_ago = self.cleared_at.is_none_or(|at| now.saturating_duration_since(at) >= RECOUNTED_AFTER);
+        if (!was_counted || is_long_ago) && self.keys.len() < enough {
+            self.keys.insert(key);
         }
-        was_counted || unavailable.keys.contains(&key)
+        was_counted || self.keys.contains(&key)
+    }
+
+    fn clear(&mut self, now: Instant) {
+        self.keys.clear();
+        self.cleared_at = Some(now);
+    }
+}
+
+impl Unavailable {
+    fn is_sink_down(&self) -> bool {
+        self.silent.keys.len() >= MANY_SILENT || self.refusing.keys.len() >= MANY_REFUSING
+    }
+}
+
+impl UnavailableReceivers {
+    /// Adds an unavailable receiver, unless there are enough. `was_counted`: whether it was added as such since its last other answer.
+    /// Returns whether it was added since then.
+    pub(super) fn add(&self, key: u64, how: Unavailability, was_counted: bool, now: Instant) -> bool {
+        let mut unavailable = self.lock();
+        match how {
+            Unavailability::Silent => unavailable.silent.add(key, was_counted, MANY_SILENT, now),
+            Unavailability::Refuses => {
+                // Its answer proves that receivers can be reached.
+                unavailable.silent.clear(now);
+                let was_added = unavailable.refusing.add(key, was_counted, MANY_REFUSING, now);
+                if !unavailable.is_sink_down() {
+                    unavailable.outage = None;
+                }
+                was_added
+            }
+        }
     }
 
     /// Whether there are so many that the sink counts as down.
     pub(super) fn is_sink_down(&self) -> bool {
-        self.lock().keys.len() >= MANY_RECEIVERS
+        self.lock().is_sink_down()
     }
 
-    /// Removes all receivers and ends the outage, since a receiver answered.
+    /// Removes all receivers and ends the outage, since a receiver looked at a message.
     pub(super) fn clear(&self, now: Instant) {
-        *self.lock() = Unavailable { answered_at: Some(now), ..Unavailable::default() };
+        let mut unavailable = self.lock();
+        unavailable.silent.clear(now);
+        unavailable.refusing.clear(now);
+        unavailable.outage = None;
     }
 
-    /// Begins the outage of the sink, or notes its last reason and its next try. Does nothing if fewer than `least` receivers are
-    /// unavailable, because another receiver has just answered.
-    pub(super) fn note_outage(&self, least: usize, reason: String, rest: Duration) {
+    /// Begins the outage of the sink, or notes its last reason and its next try. `has_others`: whether the sink has several receivers.
+    /// Does nothing if too few receivers are unavailable, because another receiver has just answered.
+    pub(super) fn note_outage(&self, has_others: bool, reason: String, rest: Duration) {
         let mut unavailable = self.lock();
-        if unavailable.keys.len() < least {
+        let is_over = if has_others { !unavailable.is_sink_down() } else { unavailable.silent.keys.is_empty() };
+        if is_over {
             return;
         }
         let now = system_clock().now();
@@ -66,7 +118,7 @@ impl UnavailableReceivers {
 
     /// Whether a receiver answered a short while ago.
     pub(super) fn has_just_answered(&self, now: Instant) -> bool {
-        self.lock().answered_at.is_some_and(|at| now.saturating_duration_since(at) < REPORTED_AFTER)
+        self.lock().silent.cleared_at.is_some_and(|at| now.saturating_duration_since(at) < REPORTED_AFTER)
     }
 
     /// The outage of the sink; `None` if a receiver answered, or too few are unavailable.
@@ -86,19 +138,17 @@ mod tests {
     #[test]
     fn no_outage_begins_if_an_answer_came_before_it_was_noted() {
         let (unavailable, now) = (UnavailableReceivers::default(), Instant::now());
-        let note = |unavailable: &UnavailableReceivers| {
-            unavailable.note_outage(MANY_RECEIVERS, "503".to_owned(), Duration::from_secs(1))
-        };
+        let note = |unavailable: &UnavailableReceivers| unavailable.note_outage(true, "503".to_owned(), Duration::from_secs(1));
         for key in 0..3 {
-            assert!(unavailable.add(key, false, now));
+            assert!(unavailable.add(key, Unavailability::Silent, false, now));
         }
         unavailable.clear(now);
-        assert!(unavailable.add(3, false, now));
+        assert!(unavailable.add(3, Unavailability::Silent, false, now));
         note(&unavailable);
         assert_eq!(unavailable.outage(), None);
 
         for key in 4..6 {
-            assert!(unavailable.add(key, false, now));
+            assert!(unavailable.add(key, Unavailability::Silent, false, now));
         }
         note(&unavailable);
         assert!(unavailable.outage().is_some());
