@@ -15,12 +15,13 @@ use krafka::{ConsumerRecord, Record};
 use outbox::sink::{Message, SinkError};
 use serde_json::{Value, json};
 use servers::Kafka;
-use support::{eventually, in_time};
+use support::{Harness, Sqlite, eventually, in_time};
 
 pub(crate) use self::gate::{Gate, Tls};
 
 use self::relay::{DENIED, FENCED, Relay, TOO_FEW_REPLICAS, TOO_LARGE, Trouble};
 use crate::common::{Unconfirmed, order, send_all_while, send_one, send_until_confirmed, sink, sinks, to, unique};
+use crate::receiver::{commit_of, done, relaying};
 
 /// The broker that all tests of this program share. No test stops it.
 pub(crate) fn broker() -> SocketAddr {
@@ -214,6 +215,37 @@ async fn a_topic_without_a_leader_fails_its_own_messages_alone() {
     assert_eq!(send_one(&*sink, order(2)).await, Ok(()), "the sink is not down");
     relay.heal(&stuck.name);
     eventually("it has a leader", async || send_one(&*sink, to(&stuck.name, order(3))).await.is_ok()).await;
+}
+
+/// As at a host that reaches the brokers, but not the leaders of one topic.
+#[tokio::test(flavor = "multi_thread")]
+async fn host_reports_the_stall_of_one_topic_while_another_is_confirmed() {
+    let (topic, stuck, relay) = (Topic::make().await, Topic::make().await, Relay::before(broker()).await);
+    relay.trouble(&stuck.name, Trouble::Leaderless);
+    let mut config = config(&relay.brokers(), &topic);
+    config["topic"] = json!("{aggregate_type}");
+    let sinks = sinks(config);
+    let monitor = sinks.monitor();
+    let (db, store) = Sqlite::on_system_clock().await;
+    let outbox = relaying(store, sinks).await;
+    commit_of(&outbox, &[stuck.name.as_str()], 1).await;
+
+    let mut confirmed = 0;
+    eventually("the stall is reported beside confirmed events", async || {
+        commit_of(&outbox, &[topic.name.as_str()], 1).await;
+        confirmed += 1;
+        done(&db, confirmed).await;
+        outbox.readiness().stalled().iter().any(|stalled| stalled.reason.contains(&stuck.name))
+    })
+    .await;
+    assert_eq!(monitor.list()[0].unavailable_receivers, 1);
+
+    relay.heal(&stuck.name);
+    done(&db, confirmed + 1).await;
+    eventually("no stall is left", async || outbox.readiness().stalled().is_empty()).await;
+    assert_eq!(monitor.list()[0].unavailable_receivers, 0);
+    assert_eq!(db.number("SELECT sum(attempts) FROM outbox_event").await, 0);
+    outbox.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

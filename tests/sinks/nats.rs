@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use outbox::node::SinkState;
 use outbox::sink::SinkError;
 use serde_json::{Value, json};
 use servers::Broker;
@@ -9,7 +10,7 @@ use support::{eventually, in_time};
 
 use crate::broker::{kill, own, resume, shared};
 use crate::certificate::certificate;
-use crate::common::{Unconfirmed, order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
+use crate::common::{Unconfirmed, order, send_all_while, send_one, send_until_confirmed, sink, sinks, to, unique};
 
 /// A stream, read by JetStream's own interface.
 pub(crate) struct Stream {
@@ -129,6 +130,21 @@ async fn a_message_waits_for_a_stream_of_its_subject_and_a_plugin_reaches_nothin
         outbox::sink::Message { trusts_subject: false, ..to(&format!("$JS.API.STREAM.DELETE.{}", stream.name), order(2)) };
     assert!(matches!(send_one(&*sink, delete).await, Err(SinkError::Rejected { .. })));
     assert_eq!(stream.count().await, 0, "and it is still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sink_without_a_stream_is_reported_as_down_until_a_stream_takes_a_message() {
+    let url = shared(Broker::Nats);
+    let stream = Stream::make(&url, json!({})).await;
+    let sinks = sinks(config(&url, &stream));
+    let (sink, monitor) = (sinks.get("tested").expect("it is there"), sinks.monitor());
+
+    send_one(&*sink, to("unanswered", order(1))).await.expect_err("no stream takes it");
+    let outage = monitor.list()[0].outage.clone().expect("it is down");
+    assert!(outage.reason.contains("no stream of JetStream takes the subject unanswered"), "{outage:?}");
+
+    send_one(&*sink, order(1)).await.expect("confirmed");
+    assert_eq!((monitor.list()[0].outage.clone(), monitor.list()[0].state), (None, SinkState::Working));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,7 +32,7 @@ pub(crate) async fn commit(outbox: &Outbox<SqliteStore>, events: usize) -> Vec<E
 }
 
 /// So many events of each of these aggregate types, in turn.
-async fn commit_of(outbox: &Outbox<SqliteStore>, aggregate_types: &[&str], events: usize) -> Vec<EventId> {
+pub(crate) async fn commit_of(outbox: &Outbox<SqliteStore>, aggregate_types: &[&str], events: usize) -> Vec<EventId> {
     let envelopes = (0..events).flat_map(|n| {
         let of = move |of: &&str| Envelope::new("OrderPlaced").aggregate(*of, n.to_string()).json(&n).expect("valid");
         aggregate_types.iter().map(of)

@@ -40,7 +40,7 @@ pub struct SinkStatus {
     /// When a message was last confirmed; `None` if none was since the host started.
     #[serde(default)]
     pub last_success: Option<Timestamp>,
-    /// How many of its receivers are unavailable, while others may work: paths of an endpoint, or nodes of a cluster.
+    /// How many of its receivers are unavailable, while others may work: paths of an endpoint, nodes of a cluster, or topics.
     #[serde(default)]
     pub unavailable_receivers: u32,
     /// The routes that are relayed to it, sorted; a host reports the first 100 to other hosts.

@@ -16,7 +16,7 @@ pub(super) use batch::Batch;
 use current::Current;
 
 use super::breaker::{Breaker, BreakerScope, OpenBreakers};
-use super::receiver::{Receiver, SendPermit};
+use super::receiver::{Receiver, SendPermit, UnavailableReceivers};
 use super::rests::Rests;
 use super::{CommonConfig, Message, Sink, SinkError};
 
@@ -91,6 +91,8 @@ pub(super) struct Batching {
     /// The places that this user may still take; `None` for a user without a limit of its own.
     share: Option<Arc<Semaphore>>,
     breaker: Arc<Breaker>,
+    /// The outage of a sink that answers, but takes no message, if its link has no receivers.
+    unavailable: Arc<UnavailableReceivers>,
     common: CommonConfig,
 }
 
@@ -124,6 +126,8 @@ struct Caller {
     answer: oneshot::Sender<Answer>,
     /// From when the message is sent, if it has a receiver of its own.
     permit: Option<SendPermit>,
+    /// Notes the answer, if the message has no receiver of its own.
+    unavailable: Option<Arc<UnavailableReceivers>>,
     /// The place of the message, and of a share too where there is one.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
@@ -131,10 +135,14 @@ struct Caller {
 impl Caller {
     /// Gives the place back, too. A caller that has gone away does not get its answer.
     fn hear(self, answer: Answer) {
+        let now = Instant::now();
         let answer = match self.permit {
-            Some(permit) => permit.judge(answer, Instant::now()),
+            Some(permit) => permit.judge(answer, now),
             None => answer,
         };
+        if let Some(unavailable) = &self.unavailable {
+            unavailable.note(&answer, now);
+        }
         let _ = self.answer.send(answer);
     }
 }
@@ -149,7 +157,8 @@ impl Batching {
             Arc::new(Shipping { name: name.to_owned(), link: link.clone(), breaker: breaker.clone(), timeout: common.timeout });
         tokio::spawn(keep_sending(shipping, jobs, limits));
         let places = Arc::new(Semaphore::new(PLACES));
-        Self { name: name.to_owned(), link, jobs: sender, places, share: None, breaker, common }
+        let unavailable = Arc::default();
+        Self { name: name.to_owned(), link, jobs: sender, places, share: None, breaker, unavailable, common }
     }
 
     /// The same sink for one more user, who gets at most half of its places.
@@ -157,10 +166,11 @@ impl Batching {
         Self { share: Some(Arc::new(Semaphore::new(SHARE))), ..self.clone() }
     }
 
-    /// The breaker, the link and its target, from which the state is read. The link is gone when no user of the sink is left.
-    pub(super) fn watched(&self) -> (Arc<Breaker>, Weak<dyn Link>, watch::Receiver<String>) {
+    /// The sources of its state: its breaker, its outage beside that, the link and its target. The link is gone when no user
+    /// of the sink is left.
+    pub(super) fn watched(&self) -> (Arc<Breaker>, Arc<UnavailableReceivers>, Weak<dyn Link>, watch::Receiver<String>) {
         let link: Arc<dyn Link> = self.link.clone();
-        (self.breaker.clone(), Arc::downgrade(&link), self.link.target())
+        (self.breaker.clone(), self.unavailable.clone(), Arc::downgrade(&link), self.link.target())
     }
 
     /// Which of its receivers rest, for the next link.
@@ -211,7 +221,8 @@ impl Batching {
             return Err(crowded(&self.name, self.common.timeout));
         };
         let (answer, answered) = oneshot::channel();
-        let caller = Caller { answer, permit: None, _places: places };
+        let unavailable = receiver.is_none().then(|| self.unavailable.clone());
+        let caller = Caller { answer, permit: None, unavailable, _places: places };
         let job = Job { message: message.clone(), caller, receiver, give_up_at };
         // There is room: whatever is in the channel has a place.
         self.jobs.try_send(job).map_err(|_| self.stopped())?;

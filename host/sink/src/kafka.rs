@@ -27,6 +27,7 @@ use tokio::sync::OnceCell;
 pub use config::{Compression, KafkaConfig, Mechanism};
 
 use super::batching::{Batch, Limits, Link, PLACES};
+use super::breaker::OpenBreakers;
 use super::connection::Connection;
 use super::error::quoted;
 use super::headers::{carried, own};
@@ -230,6 +231,10 @@ impl Link for Kafka {
 
     fn destination<'m>(&self, message: &'m Message) -> Option<Cow<'m, str>> {
         self.topic(message).ok()
+    }
+
+    fn open_breakers(&self) -> OpenBreakers {
+        OpenBreakers { outage: None, receivers: self.resting().count(Instant::now()) }
     }
 
     fn rests(&self) -> Rests {

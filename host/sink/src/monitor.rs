@@ -1,4 +1,4 @@
-//! The state of sinks. Reads the breakers, where the decision is made, and keeps no connection open.
+//! The state of sinks. Reads the breakers and the unavailable receivers, where the decision is made, and keeps no connection open.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::batching::Link;
 use super::breaker::{Breaker, OpenBreakers};
 use super::observed::LastAnswers;
+use super::receiver::UnavailableReceivers;
 
 /// How long an outage is reported after the time of its next try, if no message was sent since. It is longer than any event waits for
 /// another delivery, so its events no longer exist.
@@ -29,7 +30,12 @@ pub(super) struct Watched {
 
 /// Where the state of a sink is read.
 pub(super) enum Source {
-    Config { breaker: Arc<Breaker>, link: Weak<dyn Link>, target: watch::Receiver<String> },
+    Config {
+        breaker: Arc<Breaker>,
+        unavailable: Arc<UnavailableReceivers>,
+        link: Weak<dyn Link>,
+        target: watch::Receiver<String>,
+    },
     Application(Arc<Mutex<LastAnswers>>),
 }
 
@@ -50,9 +56,10 @@ impl fmt::Debug for SinkMonitor {
 impl Watched {
     fn status(&self, now: Timestamp) -> SinkStatus {
         let (target, outage, last_success, unavailable_receivers) = match &self.source {
-            Source::Config { breaker, link, target } => {
+            Source::Config { breaker, unavailable, link, target } => {
                 let OpenBreakers { outage, receivers } = link.upgrade().map(|link| link.open_breakers()).unwrap_or_default();
-                (target.borrow().clone(), breaker.outage().or(outage), breaker.last_success(), receivers)
+                let outage = breaker.outage().or_else(|| unavailable.outage()).or(outage);
+                (target.borrow().clone(), outage, breaker.last_success(), receivers)
             }
             Source::Application(answers) => {
                 let LastAnswers { outage, last_success } = answers.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -167,8 +167,8 @@ impl Sinks {
         let watched = |(name, entry): (&Arc<str>, &Entry)| {
             let source = match &entry.sink {
                 MadeBy::Config(sink) => {
-                    let (breaker, link, target) = sink.watched();
-                    Source::Config { breaker, link, target }
+                    let (breaker, unavailable, link, target) = sink.watched();
+                    Source::Config { breaker, unavailable, link, target }
                 }
                 MadeBy::Application(sink) => Source::Application(sink.answers()),
             };

@@ -41,6 +41,7 @@ impl Link for Told {
             let answer = match message.id.as_str() {
                 _ if self.0.is_down.load(SeqCst) => Err(SinkError::down("refused")),
                 "down" => Err(SinkError::down("refused")),
+                "full" => Err(SinkError::unavailable("the stream is full")),
                 "bad" => Err(SinkError::rejected("bad")),
                 "silent" => {
                     is_silent = true;
@@ -97,6 +98,21 @@ async fn each_caller_hears_of_its_own_messages_in_their_order() {
     assert!(answers[0].is_ok() && answers[2].is_ok());
     assert_eq!(answers[1], Err(SinkError::rejected("bad")));
     assert!(matches!(&answers[3], Err(SinkError::Rejected { reason }) if reason.contains("id")), "{answers:?}");
+}
+
+#[tokio::test]
+async fn sink_that_answers_but_takes_no_message_is_down_until_it_looks_at_one() {
+    let sink = sink(&Told::default(), MINUTE, ONE);
+    let reason = || sink.unavailable.outage().map(|outage| outage.reason);
+
+    assert!(matches!(&sink.send(&[message("full")]).await[0], Err(SinkError::Unavailable { .. })));
+    assert_eq!(reason(), Some("the stream is full".to_owned()));
+    assert!(sink.breaker.is_closed(), "each message is still tried");
+
+    assert_eq!(sink.send(&[message("bad")]).await[0], Err(SinkError::rejected("bad")));
+    assert_eq!(reason(), None);
+    assert!(sink.send(&[message("full")]).await[0].is_err());
+    assert_eq!(reason(), None, "it has just looked at a message");
 }
 
 #[tokio::test]

@@ -11,6 +11,9 @@ use crate::SinkError;
 pub(super) const REST: Duration = Duration::from_secs(5);
 /// How often it is logged that a topic is not confirmed.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
+/// How long a topic counts as resting after its rest, without a message that is tried: longer than the longest rest of an event (a
+/// minute). Another host may have its events.
+const COUNTED_FOR: Duration = Duration::from_secs(2 * 60);
 /// The most topics that are remembered; messages of other topics wait for their answers.
 const MOST: usize = 1_000;
 
@@ -81,6 +84,12 @@ impl RestingTopics {
         has_room
     }
 
+    /// How many topics rest.
+    pub(super) fn count(&self, now: Instant) -> u32 {
+        let resting = self.0.values().filter(|topic| now < topic.next + COUNTED_FOR);
+        resting.fold(0, |count: u32, _| count.saturating_add(1))
+    }
+
     /// Ends the rest of a topic, one of whose messages was confirmed. Returns whether it was resting.
     pub(super) fn wake(&mut self, topic: &str) -> bool {
         !self.0.is_empty() && self.0.remove(topic).is_some()
@@ -117,6 +126,8 @@ mod tests {
         assert_eq!(left(admit(&mut topics, 6)), Some(REST), "while it is on its way");
         assert!(!topics.rest("a", unconfirmed(), start + Duration::from_secs(14)), "it was logged a short while ago");
         assert!(topics.rest("a", unconfirmed(), start + Duration::from_secs(60)));
+        let count = |after| topics.count(start + Duration::from_secs(60) + REST + after);
+        assert_eq!((count(Duration::ZERO), count(COUNTED_FOR)), (1, 0));
         assert!(topics.wake("a") && !topics.wake("a"));
         assert_eq!(admit(&mut topics, 61), Ok(()));
     }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use outbox_event::SinkOutage;
 use outbox_event::time::system_clock;
 
+use crate::SinkError;
+
 /// After so many silent receivers in a row, the sink counts as down: the fault is more likely in between.
 pub(super) const MANY_SILENT: usize = 3;
 /// After so many receivers in a row that refuse, the sink counts as down: more likely, they refuse this host or its credentials. One
@@ -17,6 +19,9 @@ pub(super) const MANY_REFUSING: usize = 10;
 pub(super) const REPORTED_AFTER: Duration = Duration::from_secs(3);
 /// If no receiver has answered for so long, a receiver that was counted before the last answer counts again.
 pub(super) const RECOUNTED_AFTER: Duration = Duration::from_secs(60);
+
+/// The key of the only receiver of a sink.
+const ONLY_RECEIVER: u64 = 0;
 
 /// The receivers that took no message since any receiver did, and the outage of the sink that follows.
 #[derive(Debug, Default)]
@@ -114,6 +119,21 @@ impl UnavailableReceivers {
         let now = system_clock().now();
         let since = unavailable.outage.as_ref().map_or(now, |outage| outage.since);
         unavailable.outage = Some(SinkOutage { since, reason, next_try: now.plus(rest) });
+    }
+
+    /// Notes an answer of a sink whose link has no [`Receiver`](super::Receiver)s: the sink is their only one.
+    pub(crate) fn note(&self, answer: &Result<(), SinkError>, now: Instant) {
+        match answer {
+            Err(SinkError::Unavailable { reason, retry_after }) => {
+                self.add(ONLY_RECEIVER, Unavailability::Silent, false, now);
+                if !self.has_just_answered(now) {
+                    self.note_outage(false, reason.clone(), retry_after.unwrap_or_default());
+                }
+            }
+            // The message was not sent, or the breaker of the sink has the outage.
+            Err(SinkError::Crowded { .. } | SinkError::Down { .. }) => {}
+            Ok(()) | Err(_) => self.clear(now),
+        }
     }
 
     /// Whether a receiver answered a short while ago.
