@@ -10,7 +10,7 @@ use outbox_event::time::system_clock;
 use crate::SinkError;
 
 /// After so many silent receivers in a row, the sink counts as down: the fault is more likely in between.
-pub(super) const MANY_SILENT: usize = 3;
+const MANY_SILENT: usize = 3;
 /// After so many receivers in a row that refuse, the sink counts as down: more likely, they refuse this host or its credentials. One
 /// alone may be gone, or limit the rate.
 pub(super) const MANY_REFUSING: usize = 10;
