@@ -64,8 +64,8 @@ struct State {
     not_taken: u32,
     /// The hash of the ID of the last of them: a message that comes again says nothing of the others.
     last_not_taken: u64,
-    /// As what it was added to the [`UnavailableReceivers`] since its last other answer. A receiver that stays dead counts once while
-    /// others answer, so that its retries do not make a working sink count as down.
+    /// How it counts among the [`UnavailableReceivers`]; `None` if its last answer was of another kind. A receiver that stays dead counts
+    /// once while others answer, so that its retries do not make a working sink count as down.
     counted: Option<Unavailability>,
 }
 
