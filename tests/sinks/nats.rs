@@ -120,6 +120,32 @@ async fn a_message_that_the_stream_or_the_server_does_not_take_is_rejected_and_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn messages_wait_uncounted_while_the_quota_of_the_account_is_used_up() {
+    let server = own(Broker::Nats);
+    let url = server.url_with_quota();
+    let stream = Stream::make(&url, json!({})).await;
+    let sink = sink(config(&url, &stream));
+    let large = |number| {
+        let mut message = order(number);
+        message.body = vec![b'x'; 4_000].into();
+        message
+    };
+    let mut answer = Ok(());
+    for number in 0..20 {
+        answer = send_one(&*sink, large(number)).await;
+        if answer.is_err() {
+            break;
+        }
+    }
+    assert!(matches!(&answer, Err(SinkError::Unavailable { reason, .. }) if reason.contains("limits exceeded")), "{answer:?}");
+
+    let purged = stream.ask("PURGE", &json!({})).await;
+    assert!(purged.get("error").is_none(), "{purged}");
+
+    send_until_confirmed(&*sink, large(20)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_waits_for_a_stream_of_its_subject_and_a_plugin_reaches_nothing_of_the_servers_own() {
     let url = shared(Broker::Nats);
     let stream = Stream::make(&url, json!({})).await;

@@ -244,17 +244,21 @@ struct Ack {
 #[derive(Deserialize)]
 struct AckError {
     #[serde(default)]
-    code: u16,
+    err_code: u16,
     #[serde(default)]
     description: String,
 }
 
+/// The errors that are the message's own fault: its size or its headers are too large. The HTTP-like `code` does not tell: it is also
+/// 400 if the account's quota is used up. Source: nats-server, server/errors.json.
+const TOO_LARGE: [u16; 2] = [10_054, 10_097];
+
 fn kept(answer: &[u8], subject: &str) -> Result<(), SinkError> {
     match serde_json::from_slice(answer) {
-        Ok(Ack { error: Some(AckError { code, description }), .. }) => {
-            let reason = format!("JetStream refused the message ({code}): {}", quoted(&description));
-            // 400: the message breaks a rule of the stream. Other errors may pass: no space, no leader.
-            Err(if code == 400 { SinkError::rejected(reason) } else { SinkError::unavailable(reason) })
+        Ok(Ack { error: Some(AckError { err_code, description }), .. }) => {
+            let reason = format!("JetStream refused the message ({err_code}): {}", quoted(&description));
+            // Other errors concern every message of the stream, and may pass: a quota, no space, no leader.
+            Err(if TOO_LARGE.contains(&err_code) { SinkError::rejected(reason) } else { SinkError::unavailable(reason) })
         }
         Ok(Ack { stream: Some(_), error: None }) => Ok(()),
         // It may keep the message, so it is not sent for ever.
@@ -280,7 +284,11 @@ mod tests {
             br#"{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"S"}"#;
         assert!(matches!(kept(too_large, "a"), Err(SinkError::Rejected { .. })));
         let full = br#"{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S"}"#;
-        assert!(matches!(kept(full, "a"), Err(SinkError::Unavailable { .. })));
+        let quota =
+            br#"{"error":{"code":400,"err_code":10002,"description":"resource limits exceeded for account"},"stream":"S"}"#;
+        for waits in [&full[..], &quota[..]] {
+            assert!(matches!(kept(waits, "a"), Err(SinkError::Unavailable { .. })), "{waits:?}");
+        }
     }
 
     #[test]

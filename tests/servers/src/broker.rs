@@ -15,6 +15,10 @@ use crate::{Fault, Stop};
 
 /// The user of every broker that asks for one.
 pub(crate) const USER: &str = "outbox";
+/// The user of NATS whose account has a quota.
+const SMALL_USER: &str = "small";
+/// The bytes that the account of this user may store.
+const SMALL_QUOTA: u32 = 20_000;
 
 /// A kind of broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +124,12 @@ impl BrokerServer {
         }
     }
 
+    /// How to connect to NATS as a user whose account may store 20 kB in JetStream.
+    #[must_use]
+    pub fn url_with_quota(&self) -> String {
+        self.url().replacen(USER, SMALL_USER, 1)
+    }
+
     /// The port, on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
@@ -165,8 +175,10 @@ impl BrokerServer {
             None => String::new(),
         };
         let config = format!(
-            "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {data:?} }}\n\
-             authorization {{ user: {USER}, password: \"{password}\" }}\n{tls}"
+            "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {data:?} }}\naccounts {{\n\
+             MAIN: {{ jetstream: enabled, users: [{{ user: {USER}, password: \"{password}\" }}] }}\n\
+             SMALL: {{ jetstream: {{ max_file: {SMALL_QUOTA} }}, users: [{{ user: {SMALL_USER}, password: \"{password}\" }}] }}\n\
+             }}\n{tls}"
         );
         let file = self.directory.write("nats.conf", &config, Account::ours())?;
         let mut command = Account::ours().command("nats-server", self.directory.path())?;
