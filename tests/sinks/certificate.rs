@@ -54,12 +54,23 @@ pub(crate) fn certificate() -> &'static Certificate {
 impl Certificate {
     /// A server's side of TLS, with this certificate.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::new(self.server()))
+    }
+
+    /// The same, for a server that speaks HTTP/2.
+    pub(crate) fn http2_acceptor(&self) -> TlsAcceptor {
+        let mut config = self.server();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    fn server(&self) -> ServerConfig {
         let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes());
         let chain = chain.collect::<Result<Vec<_>, _>>().expect("certificates");
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key");
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
         let config = config.with_safe_default_protocol_versions().expect("known").with_no_client_auth();
-        TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).expect("they belong together")))
+        config.with_single_cert(chain, key).expect("they belong together")
     }
 
     fn roots(&self) -> RootCertStore {

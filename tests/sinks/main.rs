@@ -10,6 +10,7 @@ mod endpoint;
 mod example;
 mod hostile;
 mod http;
+mod http2;
 mod ipv6;
 mod kafka;
 mod nats;

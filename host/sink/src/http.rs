@@ -41,6 +41,10 @@ use super::receiver::Receiver;
 use super::rests::Rests;
 use super::{Message, SinkError, tls};
 
+/// The silence after which an HTTP/2 connection with open requests is tested by a ping, and the time within which the endpoint must
+/// answer it. All requests share that connection, and a request that timed out leaves it open.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// An endpoint.
 struct Http {
     config: HttpConfig,
@@ -73,6 +77,9 @@ impl Http {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_max_idle_per_host(config.max_in_flight)
+            .timer(TokioTimer::new())
+            .http2_keep_alive_interval(SILENCE)
+            .http2_keep_alive_timeout(SILENCE)
             .build(InTime::new(connector, config.timeout));
         let mut headers: HeaderMap = config.headers().collect();
         let hidden = Hidden::of(&url, &headers);
