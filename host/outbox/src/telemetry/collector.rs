@@ -20,6 +20,9 @@ use crate::text::keepable;
 
 /// How long an unused connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
+/// The silence after which an HTTP/2 connection with an open request is tested by a ping, and the time within which the collector must
+/// answer it. A request that timed out leaves the connection open for the next one.
+const SILENCE: Duration = Duration::from_secs(5);
 /// The most bytes of an answer that are read.
 const MAX_ANSWER: usize = 64 << 10;
 /// The most of a response that is logged.
@@ -70,6 +73,8 @@ impl Collector {
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
+            .http2_keep_alive_interval(SILENCE)
+            .http2_keep_alive_timeout(SILENCE)
             .build(https);
         let url: Uri = config.url.trim().parse().map_err(|error| format!("the endpoint is not a valid address: {error}"))?;
         let mut headers = HeaderMap::new();
