@@ -14,6 +14,10 @@ use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink,
 
 /// The answer of a server to a command.
 pub(crate) async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
+    try_ask(url, command).await.expect("answers")
+}
+
+async fn try_ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> redis::RedisResult<T> {
     let client = redis::Client::open(url).expect("an address");
     let patient = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None); // half a second otherwise
     let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await.expect("connects");
@@ -21,7 +25,7 @@ pub(crate) async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -
     for argument in &command[1..] {
         asked.arg(*argument);
     }
-    asked.query_async(&mut connection).await.expect("answers")
+    asked.query_async(&mut connection).await
 }
 
 /// The fields of all entries of a stream.
@@ -61,6 +65,27 @@ async fn a_stream_that_is_no_stream_refuses_its_messages_and_no_others() {
     assert_eq!((&answers[0], &answers[2]), (&Ok(()), &Ok(())));
     assert!(matches!(&answers[1], Err(SinkError::Rejected { reason }) if reason.contains("WRONGTYPE")), "{answers:?}");
     assert_eq!(entries(&url, &stream).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_wait_while_a_script_keeps_the_server_busy() {
+    let server = own(Broker::Redis);
+    let url = server.url();
+    let _: Answer = ask(&url, &["CONFIG", "SET", "lua-time-limit", "1"]).await;
+    let sink = sink(config(&url, "orders"));
+    let at = url.clone();
+    let script = tokio::spawn(async move { try_ask::<Answer>(&at, &["EVAL", "while true do end", "0"]).await });
+    eventually("the sink is down", async || match send_one(&*sink, order(1)).await {
+        Ok(()) => false,
+        Err(SinkError::Down { reason, .. }) => reason.contains("BUSY"),
+        Err(other) => panic!("{other:?}"),
+    })
+    .await;
+
+    let _: Answer = ask(&url, &["SCRIPT", "KILL"]).await;
+
+    send_until_confirmed(&*sink, order(2)).await;
+    assert!(script.await.expect("no panic").is_err(), "the script was killed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::redis::{ErrorKind, Pipeline, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, Value};
+use ::redis::{Pipeline, RedisConnectionInfo, RedisError, RedisResult, Value};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use outbox_event::units::duration;
@@ -249,24 +249,12 @@ impl Redis {
         }
     }
 
-    /// The meaning of a server's error for its message.
+    /// The meaning of a server's error for its message. Only a few errors are the fault of the message, its stream, or the rights to that
+    /// stream. All others, such as `BUSY` while a script runs, concern every message and may pass.
     fn refused(&self, error: &RedisError, node: Option<&Arc<Node>>) -> SinkError {
         let reason = format!("{}: {}", self.shown(node), error.kind_text());
-        match error.kind() {
-            ErrorKind::Server(
-                ServerErrorKind::BusyLoading
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::Moved
-                | ServerErrorKind::Ask
-                | ServerErrorKind::TryAgain,
-            ) => SinkError::down(reason),
-            // Access rights belong to the connection, not to the message: once they are granted, the same message goes through.
-            _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "OOM" | "MISCONF" | "NOREPLICAS")) => {
-                SinkError::down(reason)
-            }
-            ErrorKind::Server(_) | ErrorKind::Extension => SinkError::rejected(reason),
+        match error.code() {
+            Some("ERR" | "WRONGTYPE" | "CROSSSLOT" | "NOPERM") => SinkError::rejected(reason),
             _ => SinkError::down(reason),
         }
     }
