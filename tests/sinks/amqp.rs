@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use servers::{Broker, RESTRICTED_EXCHANGE};
 use support::eventually;
 
-use crate::broker::{kill, own, restart, resume, shared};
+use crate::broker::{control, kill, own, restart, resume, shared};
 use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
 
 /// A durable queue, by its name; the default exchange routes to it.
@@ -139,6 +139,42 @@ async fn messages_whose_topic_is_not_permitted_fail_and_the_others_of_their_batc
     assert_eq!(send_one(&*sink, order(20)).await, Ok(()), "the sink is not down");
     let bodies: BTreeSet<String> = queue.take_all().await.into_iter().collect();
     assert_eq!(bodies, (0..=20).filter(|number| !is_denied(*number)).map(|number| number.to_string()).collect());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_published_once_however_often_it_is_tried_while_an_alarm_blocks_publishers() {
+    let server = own(Broker::RabbitMq);
+    let url = server.url();
+    let queue = Queue::make(&url, "orders").await;
+    let sink = sink(config(&url, "orders"));
+    control(&server, &["set_vm_memory_high_watermark", "0.00001"]);
+    // RabbitMQ blocks a connection when a message comes during an alarm.
+    let mut confirmed = 0;
+    eventually("the sink is down", async || match send_one(&*sink, order(1)).await {
+        Ok(()) => {
+            confirmed += 1;
+            false
+        }
+        Err(SinkError::Down { reason, .. }) => reason.contains("blocks publishers: low on"),
+        Err(other) => panic!("{other:?}"),
+    })
+    .await;
+
+    for _ in 0..3 {
+        match send_one(&*sink, order(1)).await {
+            Err(SinkError::Down { reason, retry_after }) => {
+                assert!(reason.contains("blocks publishers: low on"), "{reason}");
+                // So that the next one is tried.
+                tokio::time::sleep(retry_after).await;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    control(&server, &["set_vm_memory_high_watermark", "0.9"]);
+    send_until_confirmed(&*sink, order(2)).await;
+
+    let bodies = queue.take_all().await;
+    assert_eq!(bodies.iter().filter(|body| *body == "1").count(), confirmed + 1, "{bodies:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -51,6 +51,11 @@ pub(crate) fn resume(server: &mut BrokerServer) {
     tokio::task::block_in_place(|| server.resume().expect("it starts again"));
 }
 
+/// Runs `rabbitmqctl` for it.
+pub(crate) fn control(server: &BrokerServer, arguments: &[&str]) {
+    tokio::task::block_in_place(|| server.control(arguments).expect("rabbitmqctl succeeds"));
+}
+
 /// Stops it in order and starts it again: what it was told is on its disk.
 pub(crate) fn restart(server: &mut BrokerServer) {
     tokio::task::block_in_place(|| {

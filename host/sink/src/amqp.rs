@@ -12,21 +12,23 @@
 //! unconfirmed messages of the channel are sent again, each on a channel of its own. Those that had reached their queues arrive twice.
 
 mod config;
+mod open;
 mod transport;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_rs::{Runtime, Tokio};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _};
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::options::BasicPublishOptions;
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{BasicProperties, Channel, Confirmation, ConnectionProperties, ErrorKind, PublisherConfirm};
+use open::{Open, open_channel};
 use outbox_event::chain::chain;
 use rustls::ClientConfig;
 
@@ -44,12 +46,6 @@ const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
 
 /// The most bytes of a short string of AMQP: a routing key, the name of a header.
 const SHORT: usize = 255;
-/// The most bytes of headers. They travel in one frame, and a broker closes the connection over one that is too large.
-const MAX_HEADER_BYTES: usize = 64 << 10;
-/// The bytes that a frame of headers holds beside them.
-const FRAME_REST: usize = 2 << 10;
-/// How long a connection that was given up may take to close in order.
-const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// Most messages of a batch that are sent at once on channels of their own. The broker may allow few channels.
 const MAX_CHANNELS_OF_BATCH: usize = 8;
 /// `delivery_mode` of a message that survives the broker's restart.
@@ -58,6 +54,17 @@ const PERSISTENT: u8 = 2;
 /// What an event says, as one word of a routing key.
 fn clean(value: &str) -> String {
     value.chars().map(|c| if c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '#') { '_' } else { c }).collect()
+}
+
+/// The result of publishing a message on the channel that all batches share.
+#[derive(PartialEq, Eq)]
+enum PublishResult {
+    /// The message has its answer.
+    Answered,
+    /// The message has its answer: the sink is down.
+    Down,
+    /// The message has no answer: the broker closed the channel, for this message or for another one.
+    ChannelClosed { index: usize },
 }
 
 /// A connection to RabbitMQ.
@@ -70,56 +77,6 @@ struct Amqp {
     /// `None` without TLS.
     tls: Option<Arc<ClientConfig>>,
     connection: Connection<Arc<Open>>,
-}
-
-/// An open connection, and the channel on it that messages are published on.
-struct Open {
-    channel: Channel,
-    /// It is closed when this value is dropped.
-    connection: lapin::Connection,
-    /// Without it lapin would wait, in a thread of its own, for a broker that never answers. `None` while this value is dropped.
-    lifeline: Option<Lifeline>,
-}
-
-impl Open {
-    fn works(&self) -> bool {
-        self.connection.status().connected() && self.channel.status().connected()
-    }
-
-    /// The broker may send as much again as it may for a batch.
-    fn begin_batch(&self) {
-        self.lifeline.iter().for_each(Lifeline::allow);
-    }
-
-    /// Most bytes of a message's headers on this connection.
-    fn max_header_bytes(&self) -> usize {
-        let frame = usize::try_from(self.connection.configuration().frame_max()).unwrap_or(usize::MAX);
-        MAX_HEADER_BYTES.min(frame.saturating_sub(FRAME_REST))
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let Some(lifeline) = self.lifeline.take() else { return };
-        // A broker that answers gets to close the connection in order.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                tokio::time::sleep(CLOSE_WITHIN).await;
-                drop(lifeline);
-            });
-        }
-    }
-}
-
-/// The result of publishing a message on the channel that all batches share.
-#[derive(PartialEq, Eq)]
-enum PublishResult {
-    /// The message has its answer.
-    Answered,
-    /// The message has its answer: the sink is down.
-    Down,
-    /// The message has no answer: the broker closed the channel, for this message or for another one.
-    ChannelClosed { index: usize },
 }
 
 impl Amqp {
@@ -152,7 +109,7 @@ impl Amqp {
         let runtime = Runtime::new(transport::Kit(Tokio::current()));
         let connection = lapin::Connection::connector(self.uri.clone(), runtime, connect, properties).await?;
         let channel = open_channel(&connection).await?;
-        Ok(Open { channel, connection, lifeline: Some(lifeline) })
+        Ok(Open::new(channel, connection, lifeline))
     }
 
     /// Hands a message to a channel of the connection; the broker confirms it later.
@@ -198,8 +155,21 @@ impl Amqp {
         SinkError::down(format!("RabbitMQ at {} does not answer", self.config.target()))
     }
 
+    /// The answer to a message that is not confirmed in time.
+    fn late(&self, open: &Open) -> SinkError {
+        open.blocked().map_or_else(|| self.silent(), |reason| self.blocked(&reason))
+    }
+
+    fn blocked(&self, reason: &str) -> SinkError {
+        SinkError::down(format!(
+            "RabbitMQ at {} blocks publishers: {reason}; look at its memory and disk alarms",
+            self.config.target()
+        ))
+    }
+
     async fn confirmed(
         &self,
+        open: &Open,
         sent: Result<PublisherConfirm, SinkError>,
         batch: &Batch,
         deadline: Instant,
@@ -218,21 +188,21 @@ impl Amqp {
             Ok(Ok(Confirmation::Nack(None))) => Err(SinkError::unavailable("RabbitMQ could not keep the message")),
             Ok(Ok(Confirmation::NotRequested)) => Err(SinkError::unavailable("RabbitMQ did not confirm the message")),
             Ok(Err(error)) => Err(self.lost(&error, batch)),
-            Err(_) => Err(self.silent()),
+            Err(_) => Err(self.late(open)),
         }
     }
 
     /// Sends messages of a batch again, each on a channel of its own: if the broker closes that channel, it refuses this message.
     async fn send_apart(&self, open: &Open, batch: &Batch, indices: Vec<usize>, deadline: Instant) {
-        open.begin_batch();
+        open.begin_batch(deadline).await;
         let sending = stream::iter(indices).for_each_concurrent(MAX_CHANNELS_OF_BATCH, async |index| {
             let confirming = async {
-                let channel = open_channel(&open.connection).await.map_err(|error| self.lost(&error, batch))?;
+                let channel = open.open_channel().await.map_err(|error| self.lost(&error, batch))?;
                 let sent = self.publish(open, &channel, batch, &batch.messages()[index]).await;
-                self.confirmed(sent, batch, deadline).await
+                self.confirmed(open, sent, batch, deadline).await
             };
             let confirmed = tokio::time::timeout_at(deadline.into(), confirming).await;
-            let answer = match confirmed.unwrap_or_else(|_| Err(self.silent())) {
+            let answer = match confirmed.unwrap_or_else(|_| Err(self.late(open))) {
                 // The deadline may have passed before it was sent. If the sink is down, the next batch finds out.
                 Err(SinkError::Down { reason, .. }) => Err(SinkError::unavailable(reason)),
                 answer => answer,
@@ -241,13 +211,6 @@ impl Amqp {
         });
         sending.await;
     }
-}
-
-/// Opens a channel on which the broker confirms messages.
-async fn open_channel(connection: &lapin::Connection) -> lapin::Result<Channel> {
-    let channel = connection.create_channel().await?;
-    channel.confirm_select(ConfirmSelectOptions::default()).await?;
-    Ok(channel)
 }
 
 #[async_trait]
@@ -259,14 +222,17 @@ impl Link for Amqp {
             Ok(Err(error)) => return batch.fail(&error),
             Err(_) => return batch.fail(&self.silent()),
         };
-        open.begin_batch();
+        if let Some(reason) = open.blocked() {
+            return batch.fail(&self.blocked(&reason));
+        }
+        open.begin_batch(deadline).await;
         let mut sent = Vec::with_capacity(batch.messages().len());
         for message in batch.messages() {
             let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&open, &open.channel, batch, message));
-            sent.push(publishing.await.unwrap_or_else(|_| Err(self.silent())));
+            sent.push(publishing.await.unwrap_or_else(|_| Err(self.late(&open))));
         }
         let confirming = sent.into_iter().enumerate().map(async |(index, sent)| {
-            let answer = self.confirmed(sent, batch, deadline).await;
+            let answer = self.confirmed(&open, sent, batch, deadline).await;
             if matches!(answer, Err(SinkError::Failed { .. } | SinkError::Unavailable { .. }))
                 && !open.channel.status().connected()
             {
@@ -278,13 +244,19 @@ impl Link for Amqp {
         });
         let results = join_all(confirming).await;
         if results.contains(&PublishResult::Down) {
-            self.cut_off();
+            match open.blocked() {
+                Some(_) => open.note_given_up(),
+                None => self.cut_off(),
+            }
         }
-        let unconfirmed = results.into_iter().filter_map(|result| match result {
+        let index_of_closed = |result| match result {
             PublishResult::ChannelClosed { index } => Some(index),
             PublishResult::Answered | PublishResult::Down => None,
-        });
-        self.send_apart(&open, batch, unconfirmed.collect(), deadline).await;
+        };
+        let unconfirmed: Vec<usize> = results.into_iter().filter_map(index_of_closed).collect();
+        if !unconfirmed.is_empty() {
+            self.send_apart(&open, batch, unconfirmed, deadline).await;
+        }
     }
 
     fn destination<'m>(&self, message: &'m Message) -> Option<Cow<'m, str>> {

@@ -211,6 +211,17 @@ impl BrokerServer {
         process::wait_until(|| answers(self.port), child, self.broker.name(), &log)
     }
 
+    /// Runs `rabbitmqctl` with these arguments, to its end.
+    ///
+    /// # Errors
+    /// If this is no running RabbitMQ, or the program fails; with the last lines of its output.
+    pub fn control(&self, arguments: &[&str]) -> Result<(), Fault> {
+        match &self.child {
+            Some(Running::RabbitMq(rabbit)) => rabbit.control(&self.directory, arguments),
+            _ => Err(Fault::new("only a RabbitMQ that runs can be controlled")),
+        }
+    }
+
     /// Where the certificate and its key are; `None` without TLS.
     fn pem_files(&self) -> Result<Option<PemFiles>, Fault> {
         let Some((certificate, key)) = &self.certificate else { return Ok(None) };

@@ -12,6 +12,7 @@ use crate::server::free_port;
 
 /// Not the one on the PATH, which runs as another user in another directory.
 const PROGRAM: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
+const CONTROL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
 const MAPPER: &str = "epmd";
 
 /// The name of an exchange of RabbitMQ. If a test declares it as a topic exchange, the tests' user may only publish messages whose routing
@@ -27,6 +28,8 @@ pub(crate) struct RabbitMq {
     server: Child,
     /// Erlang's port mapper. A server that finds none starts one that outlives it.
     mapper: Child,
+    mapper_port: u16,
+    node: String,
 }
 
 impl RabbitMq {
@@ -56,7 +59,8 @@ impl RabbitMq {
         );
         let config = directory.write("rabbitmq.conf", &config, Account::ours())?;
         let mut command = Account::ours().command(PROGRAM, path)?;
-        command.env("RABBITMQ_NODENAME", format!("outbox-{port}@localhost"));
+        let node = format!("outbox-{port}@localhost");
+        command.env("RABBITMQ_NODENAME", &node);
         command.env("ERL_EPMD_PORT", mapper_port.to_string()).env("ERL_EPMD_ADDRESS", "127.0.0.1");
         command.env("RABBITMQ_DIST_PORT", distribution_port.to_string()).env("RABBITMQ_CONFIG_FILE", config);
         for (name, below) in [
@@ -72,12 +76,20 @@ impl RabbitMq {
         let server = process::start(command, &log, Signal::Kill)
             .and_then(|server| process::wait_until(|| answers(port), server, "RabbitMQ", &log));
         match server {
-            Ok(server) => Ok(Self { server, mapper }),
+            Ok(server) => Ok(Self { server, mapper, mapper_port, node }),
             Err(fault) => {
                 process::end(&mut mapper, Signal::Kill);
                 Err(fault)
             }
         }
+    }
+
+    /// Runs `rabbitmqctl` with these arguments, to its end.
+    pub(crate) fn control(&self, directory: &Directory, arguments: &[&str]) -> Result<(), Fault> {
+        let path = directory.path();
+        let mut command = Account::ours().command(CONTROL, path)?;
+        command.env("ERL_EPMD_PORT", self.mapper_port.to_string()).args(["--node", &self.node]).args(arguments);
+        process::run(command, "", &path.join("control.log"))
     }
 
     pub(crate) fn end(&mut self, signal: Signal) {
