@@ -77,17 +77,26 @@ async fn a_confirmed_message_is_in_the_queue_persistent_with_its_id_and_its_even
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_no_queue_takes_is_rejected_and_the_others_are_not() {
+async fn a_message_that_no_queue_takes_waits_for_one_and_the_others_are_confirmed() {
     let (url, name) = (shared(Broker::RabbitMq), unique("orders-"));
     let queue = Queue::make(&url, &name).await;
     let long = "x".repeat(300);
-    let answers = sink(config(&url, &name)).send(&[order(1), to("nowhere", order(2)), to(&long, order(3)), order(4)]).await;
+    let sink = sink(config(&url, &name));
+    let missing = unique("missing-");
+    let answers = sink.send(&[order(1), to(&missing, order(2)), to(&long, order(3)), order(4)]).await;
     assert_eq!((&answers[0], &answers[3]), (&Ok(()), &Ok(())));
-    assert!(matches!(&answers[1], Err(SinkError::Rejected { reason }) if reason.contains("no queue takes")), "{answers:?}");
+    assert!(
+        matches!(&answers[1], Err(SinkError::Unavailable { reason, .. }) if reason.contains("no queue takes")),
+        "{answers:?}"
+    );
     assert!(matches!(&answers[2], Err(SinkError::Rejected { reason }) if reason.contains("255")), "{answers:?}");
     let mut taken = queue.take_all().await;
     taken.sort();
     assert_eq!(taken, ["1", "4"]);
+
+    let made = Queue::make(&url, &missing).await;
+    send_until_confirmed(&*sink, to(&missing, order(2))).await;
+    assert_eq!(made.take_all().await, ["2"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,8 @@
 //! AMQP 0-9-1, as RabbitMQ speaks it: persistent messages with publisher confirms.
 //!
 //! A message is confirmed when the broker has taken it into every queue that it was routed to. One that is routed to none comes
-//! back, since it is published as `mandatory`, and counts as rejected. RabbitMQ does not remove duplicates: consumers do it by
-//! `message_id`.
+//! back, since it is published as `mandatory`, and waits: nearly always a queue or binding is missing. RabbitMQ does not remove
+//! duplicates: consumers do it by `message_id`.
 //!
 //! Each message has a confirmation of its own. One that the broker never confirms, as when a quorum queue has lost its majority, keeps
 //! its batch open until the timeout: the other messages of that batch are answered at once, but one of the few batches that may be on
@@ -177,8 +177,8 @@ impl Amqp {
         match tokio::time::timeout_at(deadline.into(), sent?).await {
             Ok(Ok(Confirmation::Ack(None))) => Ok(()),
             Ok(Ok(Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)))) => {
-                Err(SinkError::rejected(format!(
-                    "no queue takes the message ({} {}): the exchange is `{}`, the routing key `{}`",
+                Err(SinkError::unavailable(format!(
+                    "no queue takes the message ({} {}): the exchange is `{}`, the routing key `{}`; add a binding",
                     returned.reply_code,
                     quoted(returned.reply_text.as_str()),
                     quoted(returned.delivery.exchange.as_str()),
