@@ -236,6 +236,19 @@ async fn a_sink_of_nats_connects_anew_after_answers_that_break_its_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sink_whose_server_of_nats_has_stopped_is_down_before_its_messages_time_out() {
+    let (address, _ends) = server(|_, stream| async move {
+        let (mut stream, _) = nats_until_a_message(stream).await?;
+        listen(&mut stream).await
+    })
+    .await;
+
+    let reason = is_down(&*sink(nats(&address))).await;
+
+    assert!(reason.contains("was lost"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_of_nats_sends_the_host_to_no_other_server() {
     let connected = Arc::new(AtomicUsize::new(0));
     let counted = connected.clone();

@@ -195,6 +195,17 @@ async fn a_message_that_nobody_confirms_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_no_stream_confirms_is_a_failed_attempt_while_the_server_answers() {
+    let url = shared(Broker::Nats);
+    let stream = Stream::make(&url, json!({})).await;
+    let subject = unique("read.by.no.stream.");
+    let _reader = stream.client.subscribe(subject.clone()).await.expect("subscribed");
+    stream.client.flush().await.expect("the server knows it");
+    let failed = send_one(&*sink(config(&url, &stream)), to(&subject, order(1))).await;
+    assert!(matches!(&failed, Err(SinkError::Failed { reason }) if reason.contains("no stream")), "{failed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_down_is_told_as_such_and_after_its_return_everything_arrives() {
     let mut server = own(Broker::Nats);
     let stream = Stream::make(&server.url(), json!({})).await;

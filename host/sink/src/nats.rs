@@ -96,7 +96,9 @@ impl Nats {
         let options = options
             .name(format!("outbox {}", self.name))
             .connection_timeout(self.config.timeout.min(Duration::from_secs(5)))
-            .ping_interval(Duration::from_secs(5))
+            // The client gives a connection up at the third ping without an answer: before the messages on it time out, since a
+            // timeout counts as their failure.
+            .ping_interval((self.config.timeout / 4).clamp(Duration::from_millis(1), Duration::from_secs(5)))
             // A server may not say where else the host is to connect to, and log in.
             .ignore_discovered_servers()
             // One try for each server; after that a new client is made.
@@ -170,7 +172,7 @@ impl Nats {
         SinkError::down(what)
     }
 
-    /// The connection works, but there was no answer for this message; others may be confirmed.
+    /// The server answers pings, but there was no answer for this message; others may be confirmed.
     fn unanswered(subject: &str) -> SinkError {
         SinkError::failed(format!(
             "no stream of JetStream confirmed the subject {}: perhaps none takes it, or this user may not publish there",
