@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use support::eventually;
 use tokio::net::TcpListener;
 
-use crate::common::{order, send_one, sink, sinks};
+use crate::common::{order, send_one, send_until_confirmed, sink, sinks};
 use crate::endpoint::{Answer, Endpoint, OK, Request};
 
 fn config(url: &str) -> Value {
@@ -148,6 +148,15 @@ async fn a_body_without_end_holds_nobody_up() {
     let failing = Endpoint::that(Answer::Endless(head)).await;
     let failed = send_one(&*sink(config(&failing.url())), order(1)).await;
     assert!(matches!(failed, Err(SinkError::Failed { .. })), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_outlasts_the_timeout_takes_no_confirmation_back() {
+    let endless = Endpoint::that(Answer::Endless("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")).await;
+    let mut config = config(&endless.url());
+    // Shorter than the time that a body may take.
+    config["timeout"] = json!("100ms");
+    send_until_confirmed(&*sink(config), order(1)).await;
 }
 
 #[tokio::test]

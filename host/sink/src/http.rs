@@ -95,7 +95,7 @@ impl Http {
         let request = self.request(message)?;
         let answering = self.client.request(request);
         match tokio::time::timeout_at(deadline.into(), answering).await {
-            Ok(Ok(answer)) => answer::meaning(answer, &self.shown, &self.hidden, self.clock.now()).await,
+            Ok(Ok(answer)) => answer::meaning(answer, deadline, &self.shown, &self.hidden, self.clock.now()).await,
             Ok(Err(error)) => {
                 let reason = format!("{}: {}", self.shown, tls::reason(&error, self.config.ca_file.as_deref()));
                 Err(if error.is_connect() { SinkError::down(reason) } else { SinkError::unavailable(reason) })

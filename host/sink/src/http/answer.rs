@@ -19,10 +19,17 @@ const BODY_TIME: Duration = Duration::from_millis(500);
 /// The longest `Retry-After` that is respected.
 const LONGEST_REST: Duration = Duration::from_secs(15 * 60);
 
-/// What a response means for the message. Reads at most a bounded part of the body, for a bounded time.
-pub(super) async fn meaning(answer: Response<Incoming>, url: &str, hidden: &Hidden, now: Timestamp) -> Result<(), SinkError> {
+/// Decides whether a response confirms the message. Reads at most a bounded part of the body, for a bounded time, and not beyond the
+/// deadline of the message: a slow body must not turn a confirmation into an outage of the sink.
+pub(super) async fn meaning(
+    answer: Response<Incoming>,
+    deadline: Instant,
+    url: &str,
+    hidden: &Hidden,
+    now: Timestamp,
+) -> Result<(), SinkError> {
     let (head, body) = answer.into_parts();
-    let text = read(body).await;
+    let text = read(body, deadline.min(Instant::now() + BODY_TIME)).await;
     verdict(head.status, &head.headers, &text, url, hidden, now)
 }
 
@@ -74,10 +81,9 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(rest.min(LONGEST_REST))
 }
 
-/// The beginning of a body, as text.
-async fn read(mut body: Incoming) -> String {
+/// The beginning of a body, as text: what arrives before this time.
+async fn read(mut body: Incoming, until: Instant) -> String {
     let mut read = Vec::new();
-    let until = Instant::now() + BODY_TIME;
     while read.len() < MAX_BODY {
         // The end of the body, an error, or the end of the time.
         let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until.into(), body.frame()).await else { break };
