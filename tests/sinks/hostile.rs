@@ -16,7 +16,9 @@ use crate::certificate::certificate;
 use crate::common::{order, send_one, send_until_confirmed, sink, to};
 
 /// A server that treats each connection so. Returns its address, and how many connections of it have ended.
-async fn server<F>(serve: impl Fn(usize, TcpStream) -> F + Send + 'static) -> (String, mpsc::UnboundedReceiver<usize>)
+pub(crate) async fn server<F>(
+    serve: impl Fn(usize, TcpStream) -> F + Send + 'static,
+) -> (String, mpsc::UnboundedReceiver<usize>)
 where
     F: Future<Output = io::Result<()>> + Send + 'static,
 {
@@ -309,7 +311,7 @@ async fn an_answer_of_redis_without_an_end_is_not_collected() {
 }
 
 /// The next command for Redis, and its arguments.
-async fn redis_command(stream: &mut BufReader<TcpStream>) -> io::Result<Vec<String>> {
+pub(crate) async fn redis_command(stream: &mut BufReader<TcpStream>) -> io::Result<Vec<String>> {
     async fn number(stream: &mut BufReader<TcpStream>) -> io::Result<usize> {
         let mut line = String::new();
         match stream.read_line(&mut line).await? {

@@ -6,8 +6,10 @@ use outbox::sink::SinkError;
 use serde_json::{Value, json};
 use servers::RedisSentinel;
 use support::{Harness, Sqlite, eventually};
+use tokio::io::{AsyncWriteExt, BufReader};
 
 use crate::common::{order, send_one, sink, sinks};
+use crate::hostile::{redis_command, server};
 use crate::receiver::{commit, done, relaying};
 use crate::redis::{ask, entries, text};
 use crate::redis_cluster::replicated;
@@ -70,4 +72,43 @@ async fn a_master_that_no_sentinel_knows_and_sentinels_that_are_away_are_told_by
     sentinel.crash_sentinel();
     let away = reason(config(&sentinel, RedisSentinel::MASTER)).await;
     assert!(away.contains("the Sentinel at 127.0.0.1:") && away.contains("refused"), "{away}");
+}
+
+/// A Sentinel that names this port for every master. Returns its address.
+async fn stale_sentinel(port: String) -> String {
+    let named = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+    let serve = move |_, stream| {
+        let named = named.clone();
+        async move {
+            let mut stream = BufReader::new(stream);
+            loop {
+                let answer = match redis_command(&mut stream).await?.as_slice() {
+                    [command, ..] if command == "SENTINEL" => named.as_str(),
+                    _ => "+OK\r\n",
+                };
+                stream.write_all(answer.as_bytes()).await?;
+            }
+        }
+    };
+    server(serve).await.0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_names_a_replica_is_passed_over() {
+    let sentinel = sentinel();
+    let [master, replica] = sentinel.urls();
+    replicated(&master).await;
+    let (_, port) = replica.rsplit_once(':').expect("an address with a port");
+    let stale = stale_sentinel(port.to_owned()).await;
+    let mut config = config(&sentinel, RedisSentinel::MASTER);
+
+    config["url"] = json!(format!("redis://{stale}"));
+    match send_one(&*sink(config.clone()), order(1)).await {
+        Err(SinkError::Down { reason, .. }) => assert!(reason.contains("its role is `slave`"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+
+    config["url"] = json!(format!("redis://{stale}, {}", sentinel.url()));
+    assert_eq!(send_one(&*sink(config), order(2)).await, Ok(()));
+    assert_eq!(entries(&master, "orders").await.len(), 1);
 }

@@ -48,8 +48,9 @@ impl Entry {
         match &self.master {
             Some((name, login)) => {
                 let master = master(open, server, name, login).await?;
-                let opening = master.open(options).await;
-                opening.map_err(|reason| format!("the master `{}` at {}: {reason}", quoted(name), master.address()))
+                let opening = async { is_master(master.open(options).await?, server).await };
+                let opened = opening.await;
+                opened.map_err(|reason| format!("the master `{}` at {}: {reason}", quoted(name), master.address()))
             }
             None if self.servers.len() > 1 => is_in_cluster(open, server).await,
             None => Ok(open),
@@ -71,6 +72,21 @@ async fn master(mut sentinel: Open, at: &Server, name: &str, login: &RedisConnec
             Err(format!("the Sentinel at {} knows no master `{}`; correct the setting sentinel", at.address(), quoted(name)))
         }
         Err(error) => Err(format!("{} does not answer as a Sentinel: {}", at.address(), error.kind_text())),
+    }
+}
+
+/// The connection, unless its server says that it is no master. A Sentinel that was cut off from the others names the old master, and may be
+/// the first to answer at every try.
+async fn is_master(mut open: Open, sentinel: &Server) -> Result<Open, String> {
+    let answer: Result<Vec<Value>, _> = cmd("ROLE").query_async(&mut open.connection).await;
+    // A failure concerns this command alone: a user may have no right to it.
+    match answer.as_deref().map(<[Value]>::first) {
+        Ok(Some(Value::BulkString(role))) if role != b"master" => Err(format!(
+            "its role is `{}`; the Sentinel at {} has missed a failover",
+            quoted(&String::from_utf8_lossy(role)),
+            sentinel.address()
+        )),
+        _ => Ok(open),
     }
 }
 
