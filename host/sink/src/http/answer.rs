@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use http::header::{LOCATION, RETRY_AFTER};
-use http::{HeaderMap, Response, StatusCode};
+use http::header::{DATE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use outbox_event::time::Timestamp;
@@ -73,12 +73,16 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let rest = match text.parse::<u64>() {
         Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-            Timestamp::from_micros(at.as_microsecond()).since(now)
-        }
+        // By the receiver's own clock, if it says its time: this host's may be wrong.
+        Err(_) => date(headers, RETRY_AFTER)?.since(date(headers, DATE).unwrap_or(now)),
     };
     Some(rest.min(LONGEST_REST))
+}
+
+/// The date in this header, in any of the three formats of HTTP. Source: RFC 9110, 5.6.7.
+fn date(headers: &HeaderMap, name: HeaderName) -> Option<Timestamp> {
+    let text = headers.get(name)?.to_str().ok()?;
+    httpdate::parse_http_date(text.trim()).ok().map(Timestamp::from)
 }
 
 /// The beginning of a body, as text: what arrives before this time.
@@ -98,7 +102,7 @@ async fn read(mut body: Incoming, until: Instant) -> String {
 mod tests {
     use super::*;
 
-    fn verdict_of(status: u16, headers: &[(http::HeaderName, &str)]) -> Result<(), SinkError> {
+    fn verdict_of(status: u16, headers: &[(HeaderName, &str)]) -> Result<(), SinkError> {
         let headers = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
         let now = Timestamp::from_micros(784_111_777_000_000); // Sun, 06 Nov 1994 08:49:37 GMT
         let hidden = Hidden::of(&"https://a/s3cr3t-t0ken".parse().unwrap(), &HeaderMap::new());
@@ -134,13 +138,18 @@ mod tests {
 
     #[test]
     fn the_other_side_says_when_within_a_bound() {
-        let rest = |text: &str| match verdict_of(429, &[(RETRY_AFTER, text)]) {
+        let rest_of = |headers: &[(HeaderName, &str)]| match verdict_of(429, headers) {
             Err(SinkError::Unavailable { retry_after, .. }) => retry_after,
             other => panic!("{other:?}"),
         };
+        let rest = |text: &str| rest_of(&[(RETRY_AFTER, text)]);
         assert_eq!(rest("7"), Some(Duration::from_secs(7)));
         assert_eq!(rest("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(rest("Sunday, 06-Nov-94 08:50:37 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(rest("Sun Nov  6 08:50:37 1994"), Some(Duration::from_secs(60)));
         assert_eq!(rest("Sun, 06 Nov 1994 08:40:37 GMT"), Some(Duration::ZERO));
+        let by_its_clock = [(DATE, "Sun, 06 Nov 1994 07:00:00 GMT"), (RETRY_AFTER, "Sun, 06 Nov 1994 07:00:30 GMT")];
+        assert_eq!(rest_of(&by_its_clock), Some(Duration::from_secs(30)));
         assert_eq!(rest("99999999999"), Some(LONGEST_REST));
         assert_eq!(rest("soon"), None);
     }
