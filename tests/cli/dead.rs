@@ -194,6 +194,24 @@ fn a_purge_deletes_what_it_can_and_names_the_rest() {
 }
 
 #[test]
+fn a_replay_replays_what_it_can_and_names_the_rest() {
+    let place = place(3);
+    place.sql(
+        "CREATE TRIGGER held BEFORE UPDATE ON outbox_event WHEN OLD.event_id = 'dead-1' \
+         BEGIN SELECT RAISE(ABORT, 'the order is archived'); END",
+    );
+
+    let some = place.run(&["dead", "replay", "--all", "--yes", "--output", "json"]);
+    let nothing = place.run(&["replay", "--yes"]);
+
+    assert_eq!((some.code, nothing.code), (Some(6), Some(1)), "{}{}", some.stderr, nothing.stderr);
+    let report: serde_json::Value = serde_json::from_str(&some.stdout).expect("JSON");
+    assert_eq!((report["count"].as_u64(), place.stat("dead"), place.stat("new")), (Some(2), 1, 2), "{report}");
+    assert!(some.stderr.contains("error: 1 event could not be replayed\n  seq 1, dead-1: "), "{}", some.stderr);
+    assert!(some.stderr.contains("the order is archived"), "{}", some.stderr);
+}
+
+#[test]
 fn what_cannot_be_replayed_is_told_with_how_it_stands() {
     let place = place(1);
     place.order("new", "42");

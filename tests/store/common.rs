@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use outbox::event::{EnvelopeBuilder, Fence, OwnerId};
-use outbox::store::{Audit, Claimed, Expectations, HeldPartition, NewRow, Node, Ownership, Record, Settled, Settlement};
+use outbox::store::{
+    Audit, Claimed, DeadFilter, DeadStore, Expectations, HeldPartition, NewRow, Node, Ownership, Record, Settled, Settlement,
+};
 use outbox::{Envelope, EventId, Status, Store, StoreError};
 use support::Harness;
 
@@ -172,6 +174,39 @@ pub(crate) async fn status(db: &dyn Harness, id: EventId) -> Status {
 /// Who does things by hand in these tests.
 pub(crate) fn by_hand() -> Audit {
     Audit { actor: "tester".to_owned(), reason: Some("to see".to_owned()) }
+}
+
+/// Replays one batch of the dead events that match. Returns how many.
+pub(crate) async fn replay_batch(
+    store: &(impl DeadStore + ?Sized),
+    filter: &DeadFilter,
+    limit: u32,
+    audit: &Audit,
+) -> Result<u64, StoreError> {
+    let rows = store.dead_rows(filter, 0, limit).await?;
+    let rows: Vec<u64> = rows.iter().map(|row| row.seq).collect();
+    if rows.is_empty() { Ok(0) } else { store.replay_rows(&rows, filter, audit).await }
+}
+
+/// How many waiting events are due now, and the `seq` of the last of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RetriedNow {
+    pub(crate) count: u64,
+    pub(crate) last: Option<u64>,
+}
+
+/// Makes one batch of waiting events due now.
+pub(crate) async fn retry_now(
+    store: &(impl DeadStore + ?Sized),
+    max_attempts: Option<u32>,
+    after: u64,
+    limit: u32,
+    audit: &Audit,
+) -> Result<RetriedNow, StoreError> {
+    let rows = store.waiting_rows(max_attempts, after, limit).await?;
+    let rows: Vec<u64> = rows.iter().map(|row| row.seq).collect();
+    let count = if rows.is_empty() { 0 } else { store.retry_rows_now(&rows, max_attempts, audit).await? };
+    Ok(RetriedNow { count, last: rows.last().copied() })
 }
 
 /// Partitions, all with this epoch.

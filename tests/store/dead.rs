@@ -1,15 +1,17 @@
 //! Dead events: count, bring back, throw away.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outbox::dead::{DeadEvents, ReplayLimits};
+use outbox::dead::{DeadEvents, FailedEvents, ReplayLimits};
 use outbox::store::{Audit, AuditFilter, DeadFilter, Settlement};
 use outbox::time::Timestamp;
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
 use crate::common::{
-    by_hand, claim, claim_one, dead, event, finished, ids, plains, retry, row, settle, status, write, write_one,
+    by_hand, claim, claim_one, dead, event, finished, ids, plains, replay_batch, retry, retry_now, row, settle, status, write,
+    write_one,
 };
 
 pub(crate) async fn a_replayed_event_begins_anew_under_a_later_fence(db: &dyn Harness) {
@@ -45,7 +47,7 @@ pub(crate) async fn only_dead_events_are_replayed_or_discarded(db: &dyn Harness)
     }
 
     assert_eq!(status(db, done).await, Status::Done);
-    assert_eq!(db.store().replay_batch(&DeadFilter::default(), 100, &by_hand()).await.expect("looks"), 0);
+    assert_eq!(replay_batch(&*db.store(), &DeadFilter::default(), 100, &by_hand()).await.expect("looks"), 0);
 }
 
 pub(crate) async fn dead_events_are_counted_by_filter(db: &dyn Harness) {
@@ -71,7 +73,7 @@ pub(crate) async fn dead_events_are_counted_by_filter(db: &dyn Harness) {
         assert_eq!(db.store().count_dead(&filter).await.expect("counts"), count, "{filter:?}");
     }
     let filter = DeadFilter { event_type: some("OrderPlaced"), ..DeadFilter::default() };
-    assert_eq!(db.store().replay_batch(&filter, 10, &by_hand()).await.expect("replays"), 1);
+    assert_eq!(replay_batch(&*db.store(), &filter, 10, &by_hand()).await.expect("replays"), 1);
     assert_eq!((status(db, first.id()).await, status(db, second.id()).await), (Status::New, Status::Dead));
 }
 
@@ -82,7 +84,7 @@ pub(crate) async fn a_batch_replays_the_oldest_up_to_its_limit(db: &dyn Harness)
         settle(db, claimed.fence, dead("no")).await;
     }
 
-    assert_eq!(db.store().replay_batch(&DeadFilter::default(), 3, &by_hand()).await.expect("replays"), 3);
+    assert_eq!(replay_batch(&*db.store(), &DeadFilter::default(), 3, &by_hand()).await.expect("replays"), 3);
 
     for (index, envelope) in envelopes.iter().enumerate() {
         let expected = if index < 3 { Status::New } else { Status::Dead };
@@ -99,7 +101,7 @@ pub(crate) async fn what_died_after_the_cut_off_is_not_replayed(db: &dyn Harness
     let filter = DeadFilter { dead_before: Some(cut_off), ..DeadFilter::default() };
 
     assert_eq!(db.store().count_dead(&filter).await.expect("counts"), 1);
-    assert_eq!(db.store().replay_batch(&filter, 10, &by_hand()).await.expect("replays"), 1);
+    assert_eq!(replay_batch(&*db.store(), &filter, 10, &by_hand()).await.expect("replays"), 1);
 
     assert_eq!((status(db, before).await, status(db, after).await), (Status::New, Status::Dead));
 }
@@ -126,7 +128,7 @@ pub(crate) async fn what_is_done_by_hand_is_noted_with_who_and_why(db: &dyn Harn
     assert!(store.replay(replayed, &by_hand()).await.expect("replays"));
     assert!(store.discard(discarded, None, &by_hand()).await.expect("discards"));
     assert!(!store.discard(discarded, None, &by_hand()).await.expect("looks"));
-    assert_eq!(store.replay_batch(&DeadFilter::default(), 10, &by_hand()).await.expect("looks"), 0);
+    assert_eq!(replay_batch(&*store, &DeadFilter::default(), 10, &by_hand()).await.expect("looks"), 0);
     store.note(&by_hand(), "purge", &serde_json::json!({ "status": "done" }), 7).await.expect("notes");
 
     let audit = store.audit(10).await.expect("reads");
@@ -211,7 +213,7 @@ pub(crate) async fn audit_records_that_may_touch_an_event_are_chosen(db: &dyn Ha
     let store = db.store();
     let route = outbox::Route::new("Order", "OrderPlaced").expect("good");
     assert!(store.replay(one, &Audit::by("alone")).await.expect("replays"));
-    assert_eq!(store.replay_batch(&DeadFilter::default(), 10, &Audit::by("by filter")).await.expect("replays"), 1);
+    assert_eq!(replay_batch(&*store, &DeadFilter::default(), 10, &Audit::by("by filter")).await.expect("replays"), 1);
     assert!(store.pause(&route, &Audit::by("by route")).await.expect("pauses"));
     store.note(&Audit::by("another"), "replay", &serde_json::json!({ "event_id": two }), 1).await.expect("notes");
     store.note(&Audit::by("nobody's"), "purge", &serde_json::json!({ "status": "done" }), 7).await.expect("notes");
@@ -258,7 +260,7 @@ pub(crate) async fn a_replay_of_many_is_noted_with_its_filter(db: &dyn Harness) 
     }
     let filter = DeadFilter { error: Some("no".to_owned()), ..DeadFilter::default() };
 
-    db.store().replay_batch(&filter, 2, &by_hand()).await.expect("replays");
+    replay_batch(&*db.store(), &filter, 2, &by_hand()).await.expect("replays");
 
     let audit = db.store().audit(10).await.expect("reads");
     assert_eq!((audit[0].action.as_str(), audit[0].count), ("replay", 2));
@@ -291,10 +293,14 @@ pub(crate) async fn what_waits_for_another_attempt_can_be_retried_now(db: &dyn H
     settle(db, fence, retry(day)).await;
 
     assert_eq!(db.store().count_waiting(Some(1)).await.expect("counts"), 1);
-    assert_eq!(db.store().retry_now(Some(1), 0, 10, &by_hand()).await.expect("retries now").count, 1);
+    assert_eq!(retry_now(&*db.store(), Some(1), 0, 10, &by_hand()).await.expect("retries now").count, 1);
 
     assert_eq!(ids(&claim(db, 10).await), [once], "not the one that failed too often");
-    assert_eq!(db.store().retry_now(None, 0, 10, &by_hand()).await.expect("retries now").count, 1, "nothing that is claimed");
+    assert_eq!(
+        retry_now(&*db.store(), None, 0, 10, &by_hand()).await.expect("retries now").count,
+        1,
+        "nothing that is claimed"
+    );
     assert_eq!(ids(&claim(db, 10).await), [twice]);
 }
 
@@ -304,17 +310,17 @@ pub(crate) async fn a_retry_of_many_goes_on_where_it_left_off_and_lets_none_go_t
     for _ in 0..5 {
         failed.push(finished(db, retry(day)).await);
     }
-    let first = db.store().retry_now(None, 0, 2, &by_hand()).await.expect("retries now");
+    let first = retry_now(&*db.store(), None, 0, 2, &by_hand()).await.expect("retries now");
     assert_eq!((first.count, first.last), (2, Some(row(db, failed[1]).await.seq)));
     for taken in claim(db, 10).await {
         settle(db, taken.fence, retry(day)).await; // fails again, and waits again
     }
 
-    let second = db.store().retry_now(None, first.last.expect("two went"), 10, &by_hand()).await.expect("retries now");
+    let second = retry_now(&*db.store(), None, first.last.expect("two went"), 10, &by_hand()).await.expect("retries now");
 
     assert_eq!((second.count, second.last), (3, Some(row(db, failed[4]).await.seq)));
     assert_eq!(ids(&claim(db, 10).await), failed[2..], "the first two had their turn");
-    assert_eq!(db.store().retry_now(None, second.last.expect("three went"), 10, &by_hand()).await.expect("looks").count, 0);
+    assert_eq!(retry_now(&*db.store(), None, second.last.expect("three went"), 10, &by_hand()).await.expect("looks").count, 0);
 }
 
 pub(crate) async fn a_retry_in_batches_takes_what_failed_and_what_was_put_off_in_the_order_of_insertion(db: &dyn Harness) {
@@ -333,7 +339,7 @@ pub(crate) async fn a_retry_in_batches_takes_what_failed_and_what_was_put_off_in
 
     let mut after = 0;
     for batch in [&sequences[..2], &sequences[2..4], &sequences[4..6], &sequences[6..]] {
-        let retried = db.store().retry_now(None, after, 2, &by_hand()).await.expect("retries now");
+        let retried = retry_now(&*db.store(), None, after, 2, &by_hand()).await.expect("retries now");
         assert_eq!((retried.count, retried.last), (batch.len() as u64, batch.last().copied()), "{sequences:?}");
         after = retried.last.expect("some went");
     }
@@ -347,7 +353,7 @@ pub(crate) async fn what_its_listener_put_off_can_be_retried_now_and_what_its_wr
     write(db, std::slice::from_ref(&later)).await;
 
     assert_eq!(db.store().count_waiting(None).await.expect("counts"), 1);
-    assert_eq!(db.store().retry_now(None, 0, 10, &by_hand()).await.expect("retries now").count, 1);
+    assert_eq!(retry_now(&*db.store(), None, 0, 10, &by_hand()).await.expect("retries now").count, 1);
 
     assert_eq!(ids(&claim(db, 10).await), [deferred]);
     assert_eq!(row(db, deferred).await.deferrals, 1, "a replay is no excuse for deferring for ever");
@@ -365,21 +371,16 @@ pub(crate) async fn two_replays_of_many_at_once_leave_none_dead(db: &dyn Harness
     }
     let filter = DeadFilter::default();
     assert_eq!(db.store().count_dead(&filter).await.expect("counts"), DEAD as u64);
-    // As callers do it: a batch that is not full is the last.
-    let replay = async |limit: u32| {
-        let mut all = 0;
-        loop {
-            let count = db.store().replay_batch(&filter, limit, &by_hand()).await.expect("replays");
-            all += count;
-            if count < u64::from(limit) {
-                return all;
-            }
-        }
+    let store = db.store();
+    let replay = async |batch_size: u32| {
+        let limits = ReplayLimits { batch_size, ..ReplayLimits::default() };
+        DeadEvents::new(store.clone()).replay_all(&filter, &limits, &by_hand(), |_| {}).await.expect("replays")
     };
 
     let (first, second) = tokio::join!(replay(40), replay(7));
 
-    assert_eq!((first + second, db.store().count_dead(&filter).await.expect("counts")), (DEAD as u64, 0));
+    assert!(first.refused.is_empty() && second.refused.is_empty(), "{first:?} {second:?}");
+    assert_eq!((first.count + second.count, db.store().count_dead(&filter).await.expect("counts")), (DEAD as u64, 0));
 }
 
 pub(crate) async fn two_people_who_replay_the_same_events_at_once_are_both_told_the_truth(db: &dyn Harness) {
@@ -404,7 +405,7 @@ pub(crate) async fn two_people_who_replay_the_same_events_at_once_are_both_told_
 
     let told = tokio::join!(one_by_one(first), one_by_one(first), one_by_one(second), all(), all());
 
-    let told = told.0 + told.1 + told.2 + told.3.expect("replays") + told.4.expect("replays");
+    let told = told.0 + told.1 + told.2 + told.3.expect("replays").count + told.4.expect("replays").count;
     assert_eq!((told, store.count_dead(&DeadFilter::default()).await.expect("counts")), (DEAD as u64, 0));
     for envelope in &envelopes {
         let replayed = row(db, envelope.id()).await;
@@ -430,6 +431,95 @@ pub(crate) async fn a_dead_event_is_replayed_or_discarded_but_never_both(db: &dy
             let fence = claim_one(db).await;
             settle(db, fence, Settlement::Done).await;
         }
+    }
+}
+
+/// Lets the database refuse, or ignore, an update of these events.
+async fn refuse_updates(db: &dyn Harness, ids: &[EventId], ignored: bool) {
+    let ids: Vec<String> = ids.iter().map(|id| format!("'{id}'")).collect();
+    let ids = ids.join(", ");
+    match db.store().kind() {
+        "sqlite" => {
+            let answer = if ignored { "IGNORE" } else { "ABORT, 'archived'" };
+            let when = format!("WHEN OLD.event_id IN ({ids}) BEGIN SELECT RAISE({answer}); END");
+            db.execute(&format!("CREATE TRIGGER held BEFORE UPDATE ON outbox_event {when}")).await;
+        }
+        "postgres" => {
+            let answer = if ignored { "RETURN NULL" } else { "RAISE EXCEPTION 'archived'" };
+            let body = format!("IF OLD.event_id IN ({ids}) THEN {answer}; END IF; RETURN NEW;");
+            db.execute(&format!("CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$")).await;
+            db.execute("CREATE TRIGGER held BEFORE UPDATE ON outbox_event FOR EACH ROW EXECUTE FUNCTION held()").await;
+        }
+        _ => {
+            let signal = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'archived'";
+            let body = format!("IF OLD.event_id IN ({ids}) THEN {signal}; END IF;");
+            db.execute(&format!("CREATE TRIGGER held BEFORE UPDATE ON outbox_event FOR EACH ROW BEGIN {body} END")).await;
+        }
+    }
+}
+
+/// Every third of 30 events, the first among them, cannot be changed.
+pub(crate) async fn an_event_that_the_database_refuses_to_change_keeps_no_other_from_a_replay(db: &dyn Harness) {
+    let (mut held, mut others) = (Vec::new(), Vec::new());
+    for index in 0..15 {
+        for settlement in [dead("boom"), retry(Duration::from_secs(24 * 3_600))] {
+            let id = finished(db, settlement).await;
+            if index % 3 == 0 { held.push(id) } else { others.push(id) }
+        }
+    }
+    refuse_updates(db, &held, false).await;
+
+    let failed = FailedEvents::default();
+    let replayed =
+        DeadEvents::new(db.store()).replay_failed(&failed, &few_at_once(), &by_hand(), |_| {}).await.expect("replays");
+
+    assert_eq!((replayed.retried.count, replayed.replayed.count), (10, 10));
+    let refused = [replayed.retried.refused.first, replayed.replayed.refused.first].concat();
+    assert!(refused.iter().all(|row| row.error.contains("archived")), "{refused:?}");
+    let named: BTreeSet<_> = refused.iter().map(|row| row.event_id.expect("the ID is good")).collect();
+    assert_eq!(named, held.into_iter().collect());
+    for id in others {
+        let record = row(db, id).await;
+        assert!(record.status != Status::Dead && record.due_at <= Some(db.now().await), "{record:?}");
+    }
+}
+
+/// MySQL has no way to accept an UPDATE and leave the row.
+pub(crate) async fn an_event_whose_change_is_suppressed_is_named_and_keeps_no_other_from_a_replay(db: &dyn Harness) {
+    if db.store().kind() == "mysql" {
+        return;
+    }
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        ids.push(finished(db, dead("boom")).await);
+    }
+    // More than one batch, and the oldest.
+    let others = ids.split_off(9);
+    let held = ids;
+    refuse_updates(db, &held, true).await;
+
+    let dead_events = DeadEvents::new(db.store());
+    let replayed = dead_events.replay_all(&DeadFilter::default(), &few_at_once(), &by_hand(), |_| {}).await.expect("replays");
+
+    assert_eq!((replayed.count, replayed.refused.count), (11, 9));
+    let named: Vec<_> = replayed.refused.first.iter().map(|row| row.event_id.expect("the ID is good")).collect();
+    assert_eq!(named, held);
+    for id in others {
+        assert_eq!(status(db, id).await, Status::New);
+    }
+}
+
+pub(crate) async fn an_event_whose_count_of_replays_is_at_its_end_can_be_replayed(db: &dyn Harness) {
+    let id = finished(db, dead("boom")).await;
+    let other = finished(db, dead("boom")).await;
+    db.execute("UPDATE outbox_event SET replays = 2147483647").await;
+
+    assert!(db.store().replay(id, &by_hand()).await.expect("replays"));
+    assert_eq!(replay_batch(&*db.store(), &DeadFilter::default(), 10, &by_hand()).await.expect("replays"), 1);
+
+    for id in [id, other] {
+        let record = row(db, id).await;
+        assert_eq!((record.status, record.replays), (Status::New, 2_147_483_647));
     }
 }
 

@@ -8,7 +8,9 @@ use outbox::store::{Blocker, Claimed, DeadFilter, PARTITIONS, ReadOrder, ReadReq
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, by_hand, claim, claim_one, event, ids, kept, of_epoch, owner, retry, row, settle, write};
+use crate::common::{
+    LEASE, MOMENT, by_hand, claim, claim_one, event, ids, kept, of_epoch, owner, replay_batch, retry, row, settle, write,
+};
 
 fn all() -> Vec<u16> {
     (0..PARTITIONS).collect()
@@ -303,7 +305,7 @@ pub(crate) async fn a_replayed_blocker_is_delivered_before_its_queue(db: &dyn Ha
     let owner = holder(db).await;
     let (queue, first) = blocked(db, &owner, 2).await;
 
-    assert_eq!(db.store().replay_batch(&DeadFilter::default(), 10, &by_hand()).await.expect("replays"), 1);
+    assert_eq!(replay_batch(&*db.store(), &DeadFilter::default(), 10, &by_hand()).await.expect("replays"), 1);
 
     assert!(!row(db, queue[0]).await.blocks);
     assert!(

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outbox::store::{
-    AuditFilter, DeadFilter, DeadStore, Filter, Index, NewRow, Node, NodeStore, PurgeRequest, PurgeStore, PurgeTarget,
-    ReadOrder, ReadRequest, SchemaStore, Severity, WaitsFor, WriteStore,
+    AuditFilter, DeadFilter, Filter, Index, NewRow, Node, NodeStore, PurgeRequest, PurgeStore, PurgeTarget, ReadOrder,
+    ReadRequest, SchemaStore, Severity, WaitsFor, WriteStore,
 };
 use outbox::time::Timestamp;
 use outbox::{Envelope, EventId, MySqlStore, PostgresStore, Status, Store, StoreError};
@@ -12,7 +12,7 @@ use servers::{Database, Durability, Server};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection, Row};
 use support::{eventually, in_time};
 
-use crate::common::{beat, by_hand, expectations, owner, ownership};
+use crate::common::{beat, by_hand, expectations, owner, ownership, replay_batch, retry_now};
 
 fn request(order: Option<ReadOrder>) -> ReadRequest {
     ReadRequest {
@@ -165,8 +165,8 @@ async fn choices(store: &MySqlStore) -> Vec<(&'static str, Option<StoreError>)> 
         ("purge", store.purge(&finished).await.err()),
         ("next undelivered to purge", store.next_to_purge(&undelivered).await.err()),
         ("purge of undelivered events", store.purge(&undelivered).await.err()),
-        ("replay", store.replay_batch(&DeadFilter::default(), 10, &by_hand()).await.err()),
-        ("retry now", store.retry_now(None, 0, 10, &by_hand()).await.err()),
+        ("replay", replay_batch(store, &DeadFilter::default(), 10, &by_hand()).await.err()),
+        ("retry now", retry_now(store, None, 0, 10, &by_hand()).await.err()),
     ]
 }
 

@@ -19,7 +19,8 @@ use crate::failure::{Exit, Failure};
 use crate::flags::at_least_one;
 use crate::names::Names;
 use crate::output::{self, Output, count};
-use crate::place::{self, Change, Place, Progress};
+use crate::place::{self, Change, Place, Progress, ReplayedDead};
+use crate::refused;
 use filter::{DeadArgs, Death, Limits};
 
 #[derive(Subcommand, Debug)]
@@ -301,13 +302,14 @@ async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
     let (limits, audit) = (ReplayLimits { events: Some(wanted), ..limits.replay() }, reason.audit());
     let replay = async |so_far: Progress<'_>| place.replay_all(&filter, &limits, &audit, so_far).await;
     let replayed = output::counting("replaying", "replayed", wanted, replay).await?;
-    show(replayed)?;
-    if replayed < wanted {
-        // Somebody else may have replayed or discarded the others.
-        let left = place.count_dead(&filter).await?.min(wanted - replayed);
-        if left > 0 {
+    let ReplayedDead { count: done, refused } = replayed;
+    show(done)?;
+    if done < wanted {
+        // Another user may have replayed or discarded the others.
+        let left = place.count_dead(&filter).await?.min(wanted - done);
+        if left > refused.count {
             eprintln!("{} still dead; run the command again for the rest", count(left, "matching event"));
         }
     }
-    Ok(())
+    refused::check(&refused, done, "replayed")
 }

@@ -34,6 +34,7 @@ mod plugin;
 mod plugins;
 mod project;
 mod purge;
+mod refused;
 mod remote;
 mod replay;
 mod rights;

@@ -17,7 +17,8 @@ use outbox::dead::{FailedEvents, ReplayLimits};
 use outbox::node::HostSink;
 use outbox::purge::PurgeLimits;
 use outbox::store::{
-    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
+    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RefusedRows,
+    RouteRecord, Stats,
 };
 use outbox::time::Timestamp;
 use outbox::why::Explanation;
@@ -62,14 +63,14 @@ pub(crate) trait Place: Send + Sync {
     /// Wakes the hosts after changes. A hint: their polls find the events all the same.
     async fn tell_hosts(&self);
 
-    /// Replays the dead events that match, at most `limits.events`; returns how many.
+    /// Replays the dead events that match, at most `limits.events`.
     async fn replay_all(
         &self,
         filter: &DeadFilter,
         limits: &ReplayLimits,
         audit: &Audit,
         progress: Progress<'_>,
-    ) -> Result<u64, Failure>;
+    ) -> Result<ReplayedDead, Failure>;
 
     /// Counts the events that have failed at most `threshold` times.
     async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure>;
@@ -81,7 +82,7 @@ pub(crate) trait Place: Send + Sync {
         limits: &ReplayLimits,
         audit: &Audit,
         progress: Progress<'_>,
-    ) -> Result<Replayed, Failure>;
+    ) -> Result<ReplayedFailed, Failure>;
 
     /// What a purge would delete. Without `older_than`, the retention of this place applies.
     async fn purgeable(&self, what: Purging, older_than: Option<Duration>) -> Result<WouldPurge, Failure>;
@@ -149,11 +150,21 @@ pub(crate) struct Failed {
     pub(crate) dead_before: Timestamp,
 }
 
+/// The result of a replay of dead events.
+#[derive(Debug, Default)]
+pub(crate) struct ReplayedDead {
+    pub(crate) count: u64,
+    /// Events that the database refused to change.
+    pub(crate) refused: RefusedRows,
+}
+
 /// The result of a replay of failed events.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Replayed {
+#[derive(Debug, Default)]
+pub(crate) struct ReplayedFailed {
     pub(crate) retried_now: u64,
     pub(crate) replayed: u64,
+    /// Events that the database refused to change.
+    pub(crate) refused: RefusedRows,
 }
 
 /// Which finished events a purge deletes.

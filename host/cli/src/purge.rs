@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use outbox::event::Status;
 use outbox::purge::PurgeLimits;
-use outbox::store::{Purged, Undeletable};
+use outbox::store::Purged;
 use outbox::units::duration;
 use serde::Serialize;
 
 use crate::audit::ManyArgs;
 use crate::config::Config;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::flags::at_least_one;
 use crate::output::{self, count, span};
 use crate::place::{self, Confirmed, Progress, Purging, WouldPurge};
+use crate::refused;
 
 /// Delete delivered or dead events that are old enough
 #[derive(Args, Debug)]
@@ -76,33 +77,6 @@ impl PurgeCommand {
         if purged.count < wanted && self.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
             eprintln!("the time limit was reached; run the command again for the rest");
         }
-        if purged.undeletable.count > 0 { Err(undeletable(&purged)) } else { Ok(()) }
+        refused::check(&purged.undeletable, purged.count, "deleted")
     }
-}
-
-/// Names the events that the database did not delete.
-fn undeletable(purged: &Purged) -> Failure {
-    let Undeletable { count: events, first, gave_up } = &purged.undeletable;
-    let exit = if purged.count > 0 { Exit::Partly } else { Exit::Failed };
-    let named = first.iter().take(Undeletable::NAMED);
-    let mut details: Vec<String> = named
-        .map(|row| {
-            let id = row.event_id.map_or_else(String::new, |id| format!(", {id}"));
-            format!("seq {}{id}: {}", row.seq, row.error)
-        })
-        .collect();
-    let more = events.saturating_sub(u64::try_from(details.len()).unwrap_or(u64::MAX));
-    if more > 0 {
-        details.push(format!("and {more} more"));
-    }
-    if *gave_up {
-        details.push(
-            "these are too many for one purge, so it ended early; other events that are old enough may be left".to_owned(),
-        );
-    }
-    details.push(
-        "help: find the foreign key, trigger or row-level policy of the table that keeps them, then run the command again"
-            .to_owned(),
-    );
-    Failure::new(exit, format!("{} could not be deleted", count(*events, "event"))).details(details)
 }

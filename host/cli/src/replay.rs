@@ -12,7 +12,8 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::flags::at_least_one;
 use crate::output::{self, count};
-use crate::place::{self, Failed, Progress, Replayed};
+use crate::place::{self, Failed, Progress, ReplayedFailed};
+use crate::refused;
 
 /// Deliver everything that failed again now: events waiting for another attempt, events put off by their listener, and dead events
 #[derive(Args, Debug)]
@@ -73,8 +74,10 @@ impl ReplayCommand {
         };
         let audit = self.many.reason.audit();
         let replay = async |so_far: Progress<'_>| place.replay_failed(&failed, &limits, &audit, so_far).await;
-        let Replayed { retried_now, replayed } = output::counting("replaying", "brought back", wanted, replay).await?;
-        self.show(&Report { retried_now, replayed, left_dead: dead.saturating_sub(replayed), dry_run: false })
+        let ReplayedFailed { retried_now, replayed, refused } =
+            output::counting("replaying", "brought back", wanted, replay).await?;
+        self.show(&Report { retried_now, replayed, left_dead: dead.saturating_sub(replayed), dry_run: false })?;
+        refused::check(&refused, retried_now.saturating_add(replayed), "changed")
     }
 
     fn show(&self, report: &Report) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use outbox_event::EventId;
 use outbox_event::time::Timestamp;
-use outbox_store::Purged;
+use outbox_store::{Purged, RefusedRows};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -18,13 +18,17 @@ pub struct Counted {
 pub struct Done {
     /// How many events were changed; in a dry run, how many would be.
     pub count: u64,
-    /// How many matching events are still dead, because a limit was reached.
+    /// How many matching events are still dead, because a limit was reached or the database refused to change them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<u64>,
     /// In a replay of many events: only events that were dead by this time were replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub dead_before: Option<Timestamp>,
+    /// Events that the database refused to change, although it changed others. Absent if empty.
+    #[serde(default, skip_serializing_if = "RefusedRows::is_empty")]
+    #[schema(required = false)]
+    pub refused: RefusedRows,
     /// Whether it was a dry run, which changes nothing.
     pub dry_run: bool,
 }
@@ -45,6 +49,14 @@ pub struct ReplayReport {
     /// The `after` of the next request: the last waiting event that is due now, a number past every event when none waits any
     /// more, or the `after` that was sent; `null` for all.
     pub next: Option<u64>,
+    /// Waiting events that the database refused to change, although it changed others. Absent if empty.
+    #[serde(default, skip_serializing_if = "RefusedRows::is_empty")]
+    #[schema(required = false)]
+    pub refused_waiting: RefusedRows,
+    /// Dead events that the database refused to change, although it changed others. Absent if empty.
+    #[serde(default, skip_serializing_if = "RefusedRows::is_empty")]
+    #[schema(required = false)]
+    pub refused_dead: RefusedRows,
     /// Only events that were dead by this time were replayed.
     pub dead_before: Timestamp,
     /// Whether it was a dry run, which changes nothing.

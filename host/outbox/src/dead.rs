@@ -1,14 +1,17 @@
-//! Dead events: look at them, bring them back, throw them away.
+//! Dead events: lists, replays, skips and discards them.
+
+mod walk;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use tokio::time::Instant;
 
+use self::walk::{Batches, Walk};
 use crate::event::{EventId, Status};
-use crate::store::{Audit, DeadFilter, Filter, Record, RetriedNow, Store, StoreError};
+use crate::halving::answers;
+use crate::store::{Audit, DeadFilter, Filter, Record, RefusedRows, RowId, Store, StoreError};
 use crate::time::Timestamp;
 
 /// Past every event, and a number that every reader of JSON keeps.
@@ -26,7 +29,7 @@ const LAST_SEQ: u64 = (1 << 53) - 1;
 /// let why = Audit { reason: Some("the mail server is back".to_owned()), ..Audit::by("ada") };
 /// let limits = ReplayLimits { per_second: Some(50), ..ReplayLimits::default() };
 /// let replayed = outbox.dead().replay_all(&DeadFilter::default(), &limits, &why, |_so_far| {}).await?;
-/// println!("{replayed} events are delivered again");
+/// println!("{} events are delivered again", replayed.count);
 /// # Ok(())
 /// # }
 /// ```
@@ -66,8 +69,8 @@ impl DeadEvents {
         self.store.replay(id, audit).await
     }
 
-    /// Brings back what matches and is dead by now, oldest first, in batches; what dies again meanwhile is left alone.
-    /// `progress` is told after each batch how many it has been so far.
+    /// Brings back what matches and is dead by now, oldest first, in batches; what dies again meanwhile is left alone. Steps over events
+    /// that the database refuses to change although it changes others. After each batch, `progress` gets the number of events so far.
     ///
     /// # Errors
     /// The database's own; earlier batches stay replayed, and a repeat is safe.
@@ -77,7 +80,7 @@ impl DeadEvents {
         limits: &ReplayLimits,
         audit: &Audit,
         progress: impl FnMut(u64),
-    ) -> Result<u64, StoreError> {
+    ) -> Result<Replayed, StoreError> {
         self.replay_while(filter, limits, audit, to_the_end(progress)).await
     }
 
@@ -91,11 +94,13 @@ impl DeadEvents {
         limits: &ReplayLimits,
         audit: &Audit,
         goes_on: impl FnMut(u64) -> bool,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<Replayed, StoreError> {
         let now = self.store.now().await?;
         let filter =
             DeadFilter { dead_before: Some(filter.dead_before.map_or(now, |before| before.min(now))), ..filter.clone() };
-        limits.run(goes_on, |limit| self.store.replay_batch(&filter, limit, audit)).await
+        let mut walk = Walk::after(0);
+        walk.run(limits, &Dead { store: &*self.store, filter: &filter, audit }, goes_on).await?;
+        Ok(Replayed { count: walk.count, refused: walk.refused })
     }
 
     /// Lets events that wait for another attempt be tried now: those that failed, no more than `max_attempts` times, and those
@@ -122,16 +127,9 @@ impl DeadEvents {
         audit: &Audit,
         goes_on: impl FnMut(u64) -> bool,
     ) -> Result<RetriedNow, StoreError> {
-        let last = &AtomicU64::new(after);
-        let batch = |limit: u32| -> BoxFuture<'_, Result<u64, StoreError>> {
-            Box::pin(async move {
-                let retried = self.store.retry_now(max_attempts, last.load(Ordering::Relaxed), limit, audit).await?;
-                last.fetch_max(retried.last.unwrap_or(0), Ordering::Relaxed);
-                Ok(retried.count)
-            })
-        };
-        let count = limits.run(goes_on, batch).await?;
-        Ok(RetriedNow { count, last: Some(last.load(Ordering::Relaxed)).filter(|last| *last > after) })
+        let mut walk = Walk::after(after);
+        walk.run(limits, &Waiting { store: &*self.store, max_attempts, audit }, goes_on).await?;
+        Ok(RetriedNow { count: walk.count, last: Some(walk.last).filter(|last| *last > after), refused: walk.refused })
     }
 
     /// Lets everything that failed go again: what waits for another attempt is due now, then what is dead is new. What dies
@@ -175,7 +173,7 @@ impl DeadEvents {
             })
             .await?;
         if ended {
-            return Ok(ReplayedFailed { retried, replayed: 0 });
+            return Ok(ReplayedFailed { retried, replayed: Replayed::default() });
         }
         let left = ReplayLimits {
             time: limits.time.map(|limit| limit.saturating_sub(started.elapsed())),
@@ -183,7 +181,7 @@ impl DeadEvents {
             ..*limits
         };
         let was_limited = waiting.events.is_some_and(|most| retried.count >= most);
-        if left.time.is_none_or(|time| !time.is_zero()) && !was_limited {
+        if left.time.is_none_or(|time| !time.is_zero()) && !was_limited && !retried.refused.gave_up {
             // None waits any more. A dead event that is replayed below and fails again must not count as one that waits when a
             // call goes on.
             retried.last = Some(LAST_SEQ);
@@ -219,6 +217,50 @@ fn to_the_end(mut progress: impl FnMut(u64)) -> impl FnMut(u64) -> bool {
     }
 }
 
+/// The batches of a replay of dead events.
+struct Dead<'a> {
+    store: &'a dyn Store,
+    filter: &'a DeadFilter,
+    audit: &'a Audit,
+}
+
+#[async_trait]
+impl Batches for Dead<'_> {
+    async fn choose(&self, after: u64, limit: u32) -> Result<Vec<RowId>, StoreError> {
+        self.store.dead_rows(self.filter, after, limit).await
+    }
+
+    async fn change(&self, rows: &[u64]) -> Result<u64, StoreError> {
+        self.store.replay_rows(rows, self.filter, self.audit).await
+    }
+
+    async fn answers(&self) -> bool {
+        answers(self.store).await
+    }
+}
+
+/// The batches of a retry of events that wait.
+struct Waiting<'a> {
+    store: &'a dyn Store,
+    max_attempts: Option<u32>,
+    audit: &'a Audit,
+}
+
+#[async_trait]
+impl Batches for Waiting<'_> {
+    async fn choose(&self, after: u64, limit: u32) -> Result<Vec<RowId>, StoreError> {
+        self.store.waiting_rows(self.max_attempts, after, limit).await
+    }
+
+    async fn change(&self, rows: &[u64]) -> Result<u64, StoreError> {
+        self.store.retry_rows_now(rows, self.max_attempts, self.audit).await
+    }
+
+    async fn answers(&self) -> bool {
+        answers(self.store).await
+    }
+}
+
 /// Which of the events that failed go again; by default all that failed by now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FailedEvents {
@@ -234,15 +276,37 @@ pub struct FailedEvents {
     pub dead_before: Option<Timestamp>,
 }
 
+/// The result of a replay of dead events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Replayed {
+    /// How many are new again.
+    pub count: u64,
+    /// Events that the database refused to change, although it changed others; they are still dead.
+    pub refused: RefusedRows,
+}
+
+/// The result of a retry of events that waited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetriedNow {
+    /// How many are due now.
+    pub count: u64,
+    /// The `seq` of the last event that was tried; `None` if no event matched.
+    pub last: Option<u64>,
+    /// Events that the database refused to change, although it changed others; they still wait.
+    pub refused: RefusedRows,
+}
+
 /// What became of the events that failed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReplayedFailed {
     /// Waited for another attempt, and are due now. Its `last` is `after` of the next call; past every event when none waits
     /// any more.
     pub retried: RetriedNow,
-    /// How many were dead, and are new again.
-    pub replayed: u64,
+    /// Were dead, and are new again.
+    pub replayed: Replayed,
 }
 
 /// How far and how fast one replay goes.
@@ -261,69 +325,5 @@ pub struct ReplayLimits {
 impl Default for ReplayLimits {
     fn default() -> Self {
         Self { batch_size: 100, per_second: None, time: None, events: None }
-    }
-}
-
-impl ReplayLimits {
-    /// Batch by batch, until one is empty, a limit is reached, or `goes_on` says no after one.
-    async fn run<'a>(
-        &self,
-        mut goes_on: impl FnMut(u64) -> bool,
-        mut batch: impl FnMut(u32) -> BoxFuture<'a, Result<u64, StoreError>>,
-    ) -> Result<u64, StoreError> {
-        let started = Instant::now();
-        let most = self.batch_size.min(self.per_second.unwrap_or(u32::MAX)).max(1);
-        let mut replayed = 0;
-        loop {
-            let left = self.events.map_or(u64::MAX, |events| events.saturating_sub(replayed));
-            let limit = most.min(u32::try_from(left).unwrap_or(u32::MAX));
-            if limit == 0 || self.time.is_some_and(|time| started.elapsed() >= time) {
-                return Ok(replayed);
-            }
-            let count = batch(limit).await?;
-            // Not when it is short: what somebody else took at the same moment may be missing from it.
-            if count == 0 {
-                return Ok(replayed);
-            }
-            replayed += count;
-            if !goes_on(replayed) {
-                return Ok(replayed);
-            }
-            if let Some(per_second) = self.per_second.filter(|_| count == u64::from(limit)) {
-                tokio::time::sleep(Duration::from_secs(1) * limit / per_second.max(1)).await;
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn replayed(limits: &ReplayLimits, takes: Duration) -> (u64, u32) {
-        let mut batches = 0;
-        let run = limits.run(
-            |_| true,
-            |limit| {
-                batches += 1;
-                Box::pin(async move {
-                    tokio::time::sleep(takes).await;
-                    Ok(u64::from(limit))
-                })
-            },
-        );
-        (run.await.expect("the batches are good"), batches)
-    }
-
-    #[tokio::test]
-    async fn a_replay_ends_at_its_time_limit_though_there_is_more() {
-        let slow = Duration::from_millis(30);
-        let limits = ReplayLimits { time: Some(slow * 3), ..ReplayLimits::default() };
-
-        let (events, batches) = replayed(&limits, slow).await;
-
-        assert!((0..=3).contains(&batches), "{batches} batches of {slow:?} in {:?}", slow * 3);
-        assert_eq!(events, u64::from(batches) * 100);
-        assert_eq!(replayed(&ReplayLimits { time: Some(Duration::ZERO), ..limits }, slow).await, (0, 0));
     }
 }

@@ -16,7 +16,7 @@ use self::walk::{Batches, Walk};
 use crate::event::{Envelope, OwnerId, Status};
 use crate::metrics::Metrics;
 use crate::store::{
-    Audit, NewRow, Ownership, PurgeBatch, PurgeRequest, PurgeRow, PurgeTarget, Purged, Store, StoreError, Undeletable,
+    Audit, NewRow, Ownership, PurgeBatch, PurgeRequest, PurgeRow, PurgeTarget, Purged, RefusedRows, Store, StoreError,
 };
 use crate::time::Timestamp;
 use crate::units::{duration, duration_option, too_long};
@@ -325,7 +325,7 @@ impl Batches for Deleting<'_> {
 }
 
 /// One warning for each purge that could not delete some rows: their number, and the oldest of them.
-fn log_undeletable(undeletable: &Undeletable) {
+fn log_undeletable(undeletable: &RefusedRows) {
     let Some(oldest) = undeletable.first.first() else { return };
     tracing::warn!(
         events = undeletable.count,

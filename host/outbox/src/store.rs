@@ -28,10 +28,10 @@ pub use outbox_store::{
     KeyStore, LaggingSequence, LeaseStore, ListenerReport, MOST_ROUTES, MOST_WAIT_REASONS, Migration, NewRow, Node, NodeRecord,
     NodeStore, NotifyStore, OldestPending, OpenBreaker, Overview, Ownership, PARTITIONS, PartitionFaults, PartitionStore, Peer,
     Plan, PlanStore, PluginUsage, Position, PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, PurgeTarget, Purgeable, Purged,
-    ReadEvent, ReadOrder, ReadRequest, ReadStore, Record, Renewed, RetriedNow, RouteRecord, RouteStore, SchemaStore, Session,
-    SessionStore, SetAside, SettleStore, SettledWithEffects, Severity, SharedStore, StalledRoute, StateRecord, StateStore,
-    Stats, Store, StoreError, StuckEvent, StuckEvents, StuckReason, TableName, TransactionalStore, Unblocked, Undeletable,
-    UndeletableRow, WaitReason, WaitsFor, WakeUp, WakeUps, Whole, WriteStore, hide_password, hosts, with_hosts,
+    ReadEvent, ReadOrder, ReadRequest, ReadStore, Record, RefusedRow, RefusedRows, Renewed, RouteRecord, RouteStore, RowId,
+    SchemaStore, Session, SessionStore, SetAside, SettleStore, SettledWithEffects, Severity, SharedStore, StalledRoute,
+    StateRecord, StateStore, Stats, Store, StoreError, StuckEvent, StuckEvents, StuckReason, TableName, TransactionalStore,
+    Unblocked, WaitReason, WaitsFor, WakeUp, WakeUps, Whole, WriteStore, hide_password, hosts, with_hosts,
 };
 #[cfg(feature = "postgres")]
 #[doc(no_inline)]

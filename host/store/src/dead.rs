@@ -5,7 +5,7 @@ use outbox_event::EventId;
 use outbox_event::time::Timestamp;
 use serde::Serialize;
 
-use super::{Audit, StoreError};
+use super::{Audit, RowId, StoreError};
 
 /// Events that failed: count them, bring them back, let others pass, delete them. What an operator does is recorded in the
 /// audit log, in the same transaction; nothing is noted when nothing was done.
@@ -18,23 +18,23 @@ pub trait DeadStore: Send + Sync {
     /// operator does is recorded in the audit log, in the same transaction; nothing is noted when nothing was done.
     async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError>;
 
-    /// Sets matching dead events back to NEW, oldest first, at most `limit`. Returns how many. Noted as by
+    /// The dead events that match, with a `seq` above `after`, in the order of their `seq`: at most `limit`.
+    async fn dead_rows(&self, filter: &DeadFilter, after: u64, limit: u32) -> Result<Vec<RowId>, StoreError>;
+
+    /// Sets these events back to NEW if they are still dead and died no later than the filter says. Returns how many the database
+    /// changed: fewer if another transaction was faster, or a trigger or a policy of the table suppressed the change. Noted as by
     /// [`replay`](Self::replay), with the filter and the number.
-    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError>;
+    async fn replay_rows(&self, rows: &[u64], filter: &DeadFilter, audit: &Audit) -> Result<u64, StoreError>;
 
-    /// Lets events that wait for another attempt be due now: those that failed, and those whose listener asked for later; only
-    /// those that failed no more than `max_attempts` times (`None`: any number), and of those only events after the `seq` `after`.
-    /// In order of their `seq`, at most `limit`. Whoever goes on after the last one lets no event go twice, however fast it fails
-    /// again. Noted as by [`replay`](Self::replay).
-    async fn retry_now(
-        &self,
-        max_attempts: Option<u32>,
-        after: u64,
-        limit: u32,
-        audit: &Audit,
-    ) -> Result<RetriedNow, StoreError>;
+    /// The events that wait for another attempt, with a `seq` above `after`, in the order of their `seq`: at most `limit`. Those that
+    /// failed, at most `max_attempts` times (`None`: any number), and those whose listener asked for later.
+    async fn waiting_rows(&self, max_attempts: Option<u32>, after: u64, limit: u32) -> Result<Vec<RowId>, StoreError>;
 
-    /// How many events [`retry_now`](Self::retry_now) would take of all events, without a limit.
+    /// Makes these events due now if they still wait. Returns how many the database changed, as [`replay_rows`](Self::replay_rows).
+    /// Noted as by [`replay`](Self::replay), with `max_attempts` and the number.
+    async fn retry_rows_now(&self, rows: &[u64], max_attempts: Option<u32>, audit: &Audit) -> Result<u64, StoreError>;
+
+    /// How many events wait for another attempt, as [`waiting_rows`](Self::waiting_rows) without a limit.
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError>;
 
     /// Deletes one dead event. False when it is not there, not dead, or died after `dead_before` (`None`: any time). Noted as by
@@ -44,15 +44,6 @@ pub trait DeadStore: Send + Sync {
     /// Lets one dead event block its aggregate no longer; it stays dead. False when it is not there or blocks nothing. Noted as
     /// by [`replay`](Self::replay).
     async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError>;
-}
-
-/// What [`DeadStore::retry_now`](super::DeadStore::retry_now) let go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RetriedNow {
-    /// How many events.
-    pub count: u64,
-    /// The `seq` of the last of them; `None` when there was none.
-    pub last: Option<u64>,
 }
 
 /// Which dead events to replay or count; `None` means any.

@@ -42,6 +42,7 @@ mod read;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod read_statement;
 mod record;
+mod refused;
 mod route;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod row;
@@ -74,7 +75,7 @@ use outbox_event::time::Timestamp;
 pub use address::{AddressSource, hide_password, hosts, with_hosts};
 pub use audit::{Audit, AuditFilter, AuditRecord, AuditStore};
 pub use claim::{ClaimStore, Claimed, Due, EXPIRED};
-pub use dead::{DeadFilter, DeadStore, RetriedNow};
+pub use dead::{DeadFilter, DeadStore};
 pub use doctor::{DoctorStore, Expectations, Finding, LaggingSequence, Severity};
 pub use effects::{Committed, EffectStore, SettledWithEffects};
 pub use error::StoreError;
@@ -91,9 +92,10 @@ pub use partition::{HeldPartition, PARTITIONS, PartitionFaults, PartitionStore};
 pub use plan::{Plan, PlanStore};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
-pub use purge::{PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, PurgeTarget, Purgeable, Purged, Undeletable, UndeletableRow};
+pub use purge::{PurgeBatch, PurgeRequest, PurgeRow, PurgeStore, PurgeTarget, Purgeable, Purged};
 pub use read::{Position, ReadEvent, ReadOrder, ReadRequest, ReadStore};
 pub use record::{ASKED_FOR_LATER, Record, failures};
+pub use refused::{RefusedRow, RefusedRows, RowId};
 pub use route::{MOST_ROUTES, RouteRecord, RouteStore, left_out};
 pub use schema::{Migration, SchemaStore};
 pub use session::{Overview, Session, SessionStore};

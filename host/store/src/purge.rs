@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox_event::text::shorten;
 use outbox_event::time::Timestamp;
 use outbox_event::{EventId, Status};
 use serde::{Deserialize, Serialize};
 
-use super::StoreError;
-use super::stuck::ERROR_BYTES;
+use super::{RefusedRows, StoreError};
 
 /// Deleting old events.
 #[async_trait]
@@ -149,7 +147,7 @@ pub struct Purged {
     pub last: Option<Timestamp>,
     /// Rows that the database did not delete, although it deleted others.
     #[serde(default)]
-    pub undeletable: Undeletable,
+    pub undeletable: RefusedRows,
 }
 
 impl Purged {
@@ -158,65 +156,5 @@ impl Purged {
         self.count += count;
         self.first = [self.first, first].into_iter().flatten().min();
         self.last = [self.last, last].into_iter().flatten().max();
-    }
-}
-
-/// Rows that a purge could not delete. The next purge tries them again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
-pub struct Undeletable {
-    /// How many there are.
-    pub count: u64,
-    /// The oldest of them, at most 20.
-    pub first: Vec<UndeletableRow>,
-    /// Whether the purge ended early because there are more than 1,000: rows that could be deleted may be left.
-    pub gave_up: bool,
-}
-
-/// A row that the database does not delete.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
-pub struct UndeletableRow {
-    /// The event's `seq`.
-    pub seq: u64,
-    /// The event; `None` for a row that cannot be read.
-    pub event_id: Option<EventId>,
-    /// The error of the database, at most 500 bytes.
-    pub error: String,
-}
-
-impl Undeletable {
-    /// The most rows that are named.
-    pub const NAMED: usize = 20;
-    /// The most rows that one purge steps over.
-    pub const MOST: u64 = 1_000;
-
-    /// Adds a row, with the error of the database. Beyond [`MOST`](Self::MOST) the purge must end.
-    pub fn add(&mut self, row: &PurgeRow, error: &str) {
-        self.count += 1;
-        self.gave_up |= self.count > Self::MOST;
-        if self.first.len() < Self::NAMED {
-            let mut error = error.to_owned();
-            shorten(&mut error, ERROR_BYTES);
-            self.first.push(UndeletableRow { seq: row.seq, event_id: row.event_id, error });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn twenty_rows_are_named_and_a_thousand_are_stepped_over() {
-        let mut undeletable = Undeletable::default();
-        for seq in 0..Undeletable::MOST {
-            undeletable.add(&PurgeRow { seq, event_id: None, at: Timestamp::from_micros(0) }, "no");
-        }
-        assert_eq!((undeletable.count, undeletable.first.len(), undeletable.gave_up), (1_000, 20, false));
-
-        undeletable.add(&PurgeRow { seq: 9_999, event_id: None, at: Timestamp::from_micros(0) }, "no");
-        assert!(undeletable.gave_up);
-        assert_eq!(undeletable.first[0].seq, 0, "the oldest are named");
     }
 }

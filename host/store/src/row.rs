@@ -11,7 +11,7 @@ use super::last_cost::from_column;
 use super::number::{sequence_number, unsigned};
 use super::{
     AuditRecord, BlockedKey, ListenerReport, NodeRecord, OldestPending, Peer, PluginUsage, PurgeRow, Purgeable, Record,
-    RouteRecord, StateRecord, Stats, StoreError, StuckEvents, WaitReason,
+    RouteRecord, RowId, StateRecord, Stats, StoreError, StuckEvents, WaitReason,
 };
 
 /// The `seq` of a row.
@@ -310,10 +310,19 @@ pub(super) fn purge_row<R: Columns>(row: &R) -> Result<PurgeRow, sqlx::Error>
 where
     usize: ColumnIndex<R>,
 {
+    let RowId { seq, event_id } = row_id(row)?;
+    Ok(PurgeRow { seq, event_id, at: filled(2, row.time(2))? })
+}
+
+/// The `seq` of a row and the ID of its event, in the first two columns.
+pub(super) fn row_id<R: Columns>(row: &R) -> Result<RowId, sqlx::Error>
+where
+    usize: ColumnIndex<R>,
+{
     let seq = unsigned(filled(0, row.integer(0))?);
     // SQLite may hold an ID that is no text.
     let event_id = row.text(1).ok().flatten().and_then(|id| id.parse().ok());
-    Ok(PurgeRow { seq, event_id, at: filled(2, row.time(2))? })
+    Ok(RowId { seq, event_id })
 }
 
 /// How many rows a purge would delete, and how many it would leave.

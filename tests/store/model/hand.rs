@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::OwnerId;
-use outbox::store::{Audit, AuditFilter, DeadFilter, PurgeBatch, Purgeable, Record, RetriedNow};
+use outbox::store::{Audit, AuditFilter, DeadFilter, PurgeBatch, Purgeable, Record};
 use outbox::time::Timestamp;
 use outbox::{EventId, Route, Status};
 use serde_json::json;
@@ -85,8 +85,8 @@ impl Table {
         self.waiting(max_attempts).len() as u64
     }
 
-    /// Lets events that wait for another attempt be due now, oldest first.
-    pub(super) fn retry_now(&mut self, max_attempts: Option<u32>, after: u64, limit: u32, audit: &Audit) -> RetriedNow {
+    /// Lets events that wait for another attempt be due now, oldest first. Returns how many, and the `seq` of the last of them.
+    pub(super) fn retry_now(&mut self, max_attempts: Option<u32>, after: u64, limit: u32, audit: &Audit) -> (u64, Option<u64>) {
         let mut waiting = self.waiting(max_attempts);
         waiting.retain(|seq| *seq > after);
         waiting.truncate(limit as usize);
@@ -94,7 +94,7 @@ impl Table {
             self.rows.get_mut(seq).expect("it waits").due_at = Some(self.now);
         }
         let count = self.note(audit, "retry_now", json!({ "max_attempts": max_attempts }), waiting.len() as u64);
-        RetriedNow { count, last: waiting.last().copied() }
+        (count, waiting.last().copied())
     }
 
     /// Deletes a dead event.

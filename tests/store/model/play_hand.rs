@@ -9,6 +9,7 @@ use super::parts::{DeadChoice, span};
 use super::play::{AGGREGATE_IDS, AGGREGATE_TYPES, EVENT_TYPES, Player, audit, route, said};
 use super::step::Step;
 use super::table::Fault;
+use crate::common::{replay_batch, retry_now};
 
 impl<D: Database> Player<'_, D> {
     pub(super) async fn by_hand(&mut self, step: &Step) -> Result<(), Fault> {
@@ -22,15 +23,15 @@ impl<D: Database> Player<'_, D> {
             }
             Step::ReplayBatch { filter, limit } => {
                 let (theirs, ours) = self.dead_filters(filter).await;
-                let replayed = said("replay_batch", self.store.replay_batch(&theirs, *limit, &who).await)?;
+                let replayed = said("replay_batch", replay_batch(&self.store, &theirs, *limit, &who).await)?;
                 agree("replayed", self.table.replay_batch(&ours, &theirs, *limit, &who), replayed)
             }
             Step::RetryNow { max_attempts, after, limit } => {
                 let waiting = said("count_waiting", self.store.count_waiting(*max_attempts).await)?;
                 agree("waiting for another attempt", self.table.count_waiting(*max_attempts), waiting)?;
-                let retried_now = said("retry_now", self.store.retry_now(*max_attempts, *after, *limit, &who).await)?;
+                let retried = said("retry_now", retry_now(&self.store, *max_attempts, *after, *limit, &who).await)?;
                 let expected = self.table.retry_now(*max_attempts, *after, *limit, &who);
-                agree("retried now", expected, retried_now)
+                agree("retried now", expected, (retried.count, retried.last))
             }
             Step::Discard { event } => {
                 let id = self.event(*event);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox::dead::{DeadEvents, FailedEvents, ReplayLimits, ReplayedFailed};
+use outbox::dead::{self, DeadEvents, FailedEvents, ReplayLimits};
 use outbox::event::Status;
 use outbox::metrics::Metrics;
 use outbox::node::{HostSink, live_sinks, sinks};
@@ -17,7 +17,7 @@ use outbox::time::Timestamp;
 use outbox::why::{Explanation, explain};
 use outbox::{EventId, Route, Store};
 
-use super::{Change, Confirmed, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
+use super::{Change, Confirmed, Failed, Found, Listed, Place, Progress, Purging, ReplayedDead, ReplayedFailed, WouldPurge};
 use crate::config::Config;
 use crate::database::{self, tell_hosts};
 use crate::failure::{Exit, Failure};
@@ -107,11 +107,12 @@ impl Place for Database {
         limits: &ReplayLimits,
         audit: &Audit,
         progress: Progress<'_>,
-    ) -> Result<u64, Failure> {
+    ) -> Result<ReplayedDead, Failure> {
         let replayed = self.dead.replay_all(filter, limits, audit, progress).await;
         // What earlier batches brought back goes on, whatever became of the last one.
         tell_hosts(&*self.store).await;
-        Ok(replayed?)
+        let dead::Replayed { count, refused, .. } = replayed?;
+        Ok(ReplayedDead { count, refused })
     }
 
     async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure> {
@@ -131,11 +132,13 @@ impl Place for Database {
         limits: &ReplayLimits,
         audit: &Audit,
         progress: Progress<'_>,
-    ) -> Result<Replayed, Failure> {
+    ) -> Result<ReplayedFailed, Failure> {
         let replayed = self.dead.replay_failed(failed, limits, audit, progress).await;
         tell_hosts(&*self.store).await;
-        let ReplayedFailed { retried, replayed, .. } = replayed?;
-        Ok(Replayed { retried_now: retried.count, replayed })
+        let dead::ReplayedFailed { retried, replayed, .. } = replayed?;
+        let mut refused = retried.refused;
+        refused.merge(replayed.refused);
+        Ok(ReplayedFailed { retried_now: retried.count, replayed: replayed.count, refused })
     }
 
     async fn purgeable(&self, what: Purging, older_than: Option<Duration>) -> Result<WouldPurge, Failure> {

@@ -8,7 +8,8 @@ use outbox::dead::{FailedEvents, ReplayLimits};
 use outbox::node::HostSink;
 use outbox::purge::PurgeLimits;
 use outbox::store::{
-    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
+    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RefusedRows,
+    RouteRecord, Stats,
 };
 use outbox::time::Timestamp;
 use outbox::why::{Explanation, encoded};
@@ -21,7 +22,7 @@ use super::answer::{Changed, Now, Page, RoutePage, Whole};
 use super::client::Client;
 use super::query::{dead_of, list_of, query};
 use super::refused::Refused;
-use super::{Change, Confirmed, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
+use super::{Change, Confirmed, Failed, Found, Listed, Place, Progress, Purging, ReplayedDead, ReplayedFailed, WouldPurge};
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 
@@ -170,12 +171,12 @@ impl Place for Host {
         limits: &ReplayLimits,
         audit: &Audit,
         progress: Progress<'_>,
-    ) -> Result<u64, Failure> {
+    ) -> Result<ReplayedDead, Failure> {
         let started = Instant::now();
         // Never more than this: it is what the operator has confirmed.
         let mut wanted = limits.events.unwrap_or(u64::MAX);
         let mut matching = self.count_dead(filter).await?;
-        let (mut replayed, mut counts) = (0, 0);
+        let (mut replayed, mut counts) = (ReplayedDead::default(), 0);
         loop {
             let time = left(limits.time, started);
             if matching == 0 || wanted == 0 || time.is_some_and(|time| time.is_zero()) {
@@ -195,11 +196,14 @@ impl Place for Host {
             body.insert("reason".to_owned(), audit.reason.clone().into());
             match self.client.post::<Done>("/v1/dead/replay", &Value::Object(body)).await {
                 Ok(done) => {
-                    replayed = u64::saturating_add(replayed, done.count);
-                    progress(replayed);
+                    replayed.count = replayed.count.saturating_add(done.count);
+                    progress(replayed.count);
                     wanted = wanted.saturating_sub(done.count);
                     matching = done.left.unwrap_or(0);
-                    if done.count == 0 {
+                    // Each request tries again the events that the database refuses to change.
+                    let is_over = done.count == 0 || matching <= done.refused.count || done.refused.gave_up;
+                    replayed.refused = done.refused;
+                    if is_over {
                         return Ok(replayed);
                     }
                 }
@@ -226,13 +230,13 @@ impl Place for Host {
         limits: &ReplayLimits,
         audit: &Audit,
         progress: Progress<'_>,
-    ) -> Result<Replayed, Failure> {
+    ) -> Result<ReplayedFailed, Failure> {
         if audit.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
             let what = "a host requires a reason for replaying all failed events; add --reason TEXT";
             return Err(Failure::new(Exit::Usage, what));
         }
         let started = Instant::now();
-        let mut done = Replayed::default();
+        let (mut done, mut waiting) = (ReplayedFailed::default(), RefusedRows::default());
         // Where the request before has left off: no event goes twice.
         let (mut after, mut dead_before) = (Some(failed.after).filter(|after| *after > 0), failed.dead_before);
         loop {
@@ -251,6 +255,10 @@ impl Place for Host {
             let all: ReplayReport = self.post("/v1/replay", &body).await?;
             done.retried_now = done.retried_now.saturating_add(all.retried_now);
             done.replayed = done.replayed.saturating_add(all.replayed);
+            // Each request tries again the dead events that the database refuses to change, and waiting events only once.
+            waiting.merge(all.refused_waiting);
+            done.refused = waiting.clone();
+            done.refused.merge(all.refused_dead);
             progress(done.retried_now.saturating_add(done.replayed));
             if !all.out_of_time {
                 return Ok(done);

@@ -6,11 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use outbox::dead::ReplayLimits;
+use outbox::dead::{ReplayLimits, Replayed};
 use outbox_event::time::Timestamp;
 use outbox_event::units::{When, duration_option};
 use outbox_event::{EventId, Status};
-use outbox_store::{DeadFilter, Filter, StoreError};
+use outbox_store::{DeadFilter, Filter, RefusedRows, StoreError};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -113,7 +113,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             "They become new again; at most `limit` of them, oldest first. The request is refused unless exactly `expected_count` \
              events match, whatever its `limit`: send `count` and `left` of the same request with `dry_run`, added up, and its \
              `dead_before`. One request works for at most 25 s, and ends early when its client goes away or the host stops. To continue, send the same `dead_before`, the `left` of the answer as \
-             `expected_count`, and `limit` lowered by its `count`. Two hosts do not wait for each other: send a request to one of them.",
+             `expected_count`, and `limit` lowered by its `count`; it is over when only the `refused` are left. Two hosts do not wait \
+             for each other: send a request to one of them.",
         )
         .role(Role::Operator)
         .counts_first()
@@ -222,7 +223,7 @@ async fn one(host: &Host, id: EventId, wanted: &str, changed: Result<bool, Store
         return Err(not_so(id, found(host, id).await?.status, wanted));
     }
     host.tell_hosts().await;
-    Ok(Json(Done { count: 1, left: None, dead_before: None, dry_run: false }))
+    Ok(Json(Done { count: 1, left: None, dead_before: None, refused: RefusedRows::default(), dry_run: false }))
 }
 
 fn not_so(id: EventId, status: Status, wanted: &str) -> Problem {
@@ -277,7 +278,8 @@ pub(super) async fn replay_all(
     let wanted = matching.min(asked.limit.unwrap_or(u64::MAX));
     let dead_before = filter.dead_before;
     if asked.dry_run {
-        return Ok(Json(Done { count: wanted, left: Some(matching - wanted), dead_before, dry_run: true }));
+        let (left, refused) = (Some(matching - wanted), RefusedRows::default());
+        return Ok(Json(Done { count: wanted, left, dead_before, refused, dry_run: true }));
     }
     // If fewer events match, the replay would reach other events than the caller has seen.
     Expected::Exactly.check(asked.expected_count, matching, "dead event")?;
@@ -294,9 +296,10 @@ pub(super) async fn replay_all(
         confirming.take();
         !cut_off.is_over()
     };
-    let count = host.dead.replay_while(&filter, &limits, &by.0.audit(asked.reason), goes_on).await?;
+    let replayed = host.dead.replay_while(&filter, &limits, &by.0.audit(asked.reason), goes_on).await?;
     host.tell_hosts().await;
-    Ok(Json(Done { count, left: Some(matching.saturating_sub(count)), dead_before, dry_run: false }))
+    let Replayed { count, refused, .. } = replayed;
+    Ok(Json(Done { count, left: Some(matching.saturating_sub(count)), dead_before, refused, dry_run: false }))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use outbox::dead::{FailedEvents, ReplayLimits, ReplayedFailed};
 use outbox_event::time::Timestamp;
 use outbox_event::units::duration_option;
-use outbox_store::DeadFilter;
+use outbox_store::{DeadFilter, RefusedRows};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -125,8 +125,18 @@ pub(super) async fn replay(
         let replayed = host.store.count_dead(&filter).await?.min(most - wanted).min(dead_limit.unwrap_or(u64::MAX));
         let (left_waiting, left_dead) = (waiting - wanted, all.saturating_sub(replayed));
         let (retried_now, out_of_time, next) = (wanted, false, after);
-        let report = ReplayReport { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run };
-        return Ok(Json(report));
+        return Ok(Json(ReplayReport {
+            retried_now,
+            left_waiting,
+            replayed,
+            left_dead,
+            out_of_time,
+            next,
+            refused_waiting: RefusedRows::default(),
+            refused_dead: RefusedRows::default(),
+            dead_before,
+            dry_run,
+        }));
     }
     drop(place);
     let started = Instant::now();
@@ -141,10 +151,21 @@ pub(super) async fn replay(
     };
     let goes_on = |_| !cut_off.is_over();
     let ReplayedFailed { retried, replayed, .. } = host.dead.replay_failed_while(&failed, &limits, &audit, goes_on).await?;
-    let retried_now = retried.count;
+    let (retried_now, replayed, refused_dead) = (retried.count, replayed.count, replayed.refused);
     host.tell_hosts().await;
     let (left_waiting, left_dead) = (waiting.saturating_sub(retried_now), all.saturating_sub(replayed));
     let out_of_time = started.elapsed() >= time || cut_off.is_over();
     let next = retried.last.or(after);
-    Ok(Json(ReplayReport { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run }))
+    Ok(Json(ReplayReport {
+        retried_now,
+        left_waiting,
+        replayed,
+        left_dead,
+        out_of_time,
+        next,
+        refused_waiting: retried.refused,
+        refused_dead,
+        dead_before,
+        dry_run,
+    }))
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use outbox::dead::ReplayLimits;
 use outbox_event::Status;
 use outbox_store::{Audit, DeadFilter, Filter, StoreError};
 use tokio::sync::watch;
@@ -184,21 +185,36 @@ impl Job {
     }
 
     async fn run(&self, order: &Order, host: &Host) -> Result<Ended, StoreError> {
-        let store = &*host.lasting;
+        if self.is_to_end(host) {
+            return Ok(Ended::Stopped);
+        }
+        match order.action {
+            Action::Replay => self.replay(order, host).await,
+            Action::Discard => self.discard_all(order, host).await,
+        }
+    }
+
+    async fn replay(&self, order: &Order, host: &Host) -> Result<Ended, StoreError> {
+        let limits = ReplayLimits { batch_size: BATCH, per_second: order.per_second, ..ReplayLimits::default() };
+        let goes_on = |so_far| {
+            self.done.store(so_far, Ordering::Relaxed);
+            !self.is_to_end(host)
+        };
+        let refused = host.dead.replay_while(&order.filter, &limits, &order.audit, goes_on).await?.refused;
+        if let Some(first) = refused.first.first() {
+            let events = outbox_event::units::count(refused.count, "event");
+            return Ok(Ended::Failed(format!("the database refuses to change {events}; seq {}: {}", first.seq, first.error)));
+        }
+        Ok(if self.is_to_end(host) { Ended::Stopped } else { Ended::Whole })
+    }
+
+    async fn discard_all(&self, order: &Order, host: &Host) -> Result<Ended, StoreError> {
         let batch = order.per_second.map_or(BATCH, |per_second| per_second.clamp(1, BATCH));
         loop {
             if self.is_to_end(host) {
                 return Ok(Ended::Stopped);
             }
-            let is_last = match order.action {
-                Action::Replay => {
-                    let count = store.replay_batch(&order.filter, batch, &order.audit).await?;
-                    self.done.fetch_add(count, Ordering::Relaxed);
-                    count < u64::from(batch)
-                }
-                Action::Discard => self.discard(order, batch, host).await?,
-            };
-            if is_last {
+            if self.discard(order, batch, host).await? {
                 return Ok(Ended::Whole);
             }
             if let Some(per_second) = order.per_second {

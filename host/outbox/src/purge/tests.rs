@@ -206,7 +206,7 @@ async fn any_undeletable_rows_are_the_only_ones_left_and_are_named() {
         let found = walk.purged.undeletable;
         assert_eq!((walk.purged.count + found.count, found.gave_up), (kinds.len() as u64, false), "{of}");
         let named: BTreeSet<u64> = found.first.iter().map(|row| row.seq).collect();
-        assert_eq!(named.len(), undeletable.len().min(Undeletable::NAMED), "each is named once, {of}");
+        assert_eq!(named.len(), undeletable.len().min(RefusedRows::NAMED), "each is named once, {of}");
         assert!(named.iter().all(|seq| undeletable.contains(seq)), "{of}");
         let most = 2 + kinds.len() / batch_size as usize + undeletable.len() * 12;
         assert!(table.statements() <= most, "{} statements, not {most}, {of}", table.statements());
@@ -235,7 +235,7 @@ async fn a_purge_ends_early_when_more_than_a_thousand_rows_cannot_be_deleted() {
         walk.run(TARGET, &table, |_| {}).await.expect("runs");
 
         let found = walk.purged.undeletable;
-        assert!(found.gave_up && found.first.len() == Undeletable::NAMED);
+        assert!(found.gave_up && found.first.len() == RefusedRows::NAMED);
         // Two for each row: one that fails, one that finds the row.
         assert!(table.statements() < 2_100, "{kind:?}: {} statements", table.statements());
     }

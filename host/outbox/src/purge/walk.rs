@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{PurgeError, PurgeLimits};
-use crate::store::{PurgeBatch, PurgeRequest, PurgeRow, PurgeTarget, Purged, StoreError, Undeletable};
+use crate::store::{PurgeBatch, PurgeRequest, PurgeRow, PurgeTarget, Purged, RefusedRows, RowId, StoreError};
 
 /// A batch that delays others is halved down to this.
 const SMALLEST_BATCH: u32 = 10;
@@ -110,7 +110,7 @@ impl Walk {
     }
 
     fn step_over(&mut self, row: &PurgeRow, error: &str, request: &mut PurgeRequest) {
-        self.purged.undeletable.add(row, error);
+        self.purged.undeletable.add(RowId { seq: row.seq, event_id: row.event_id }, error);
         request.skip.push(row.seq);
         request.from = Some(row.at).max(request.from);
     }
@@ -118,7 +118,7 @@ impl Walk {
     /// Whether a refusal is no matter of single rows: the right to delete is missing, and no row could be deleted yet.
     fn is_of_all_rows(&self, error: &StoreError) -> bool {
         let refused = self.purged.undeletable.first.len();
-        matches!(error, StoreError::Forbidden { .. }) && self.purged.count == 0 && refused >= Undeletable::NAMED
+        matches!(error, StoreError::Forbidden { .. }) && self.purged.count == 0 && refused >= RefusedRows::NAMED
     }
 
     fn has_ended(&self) -> bool {

@@ -13,9 +13,9 @@ use super::row::bound;
 use super::run::Statement;
 use super::{MySqlStore, Run};
 use crate::number::numbers;
-use crate::row::Named;
+use crate::row::{Named, row_id};
 use crate::run::commit_or_roll_back;
-use crate::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError};
+use crate::{Audit, DeadFilter, DeadStore, RowId, StoreError};
 
 /// NULL means any. Bound: aggregate type and event type twice, for the bounds of the route's hash; then event type, aggregate
 /// type, aggregate id, tenant, text of the error, most failures, earliest and latest time of death, each twice.
@@ -31,41 +31,41 @@ WHERE dead_route BETWEEN COALESCE(CRC32(CONCAT(?, '/', ?)), 0) AND COALESCE(CRC3
     on_primary!()
 );
 
-/// Read without a lock: [`REPLAY_CHOSEN`] looks again. Bound as [`COUNT`], then most rows.
-pub(super) const CHOOSE_DEAD: &str = concat!(
+/// Read without a lock: [`REPLAY_ROWS`] looks again. Bound as [`COUNT`], then the seq that they come after, and most rows.
+pub(super) const DEAD_ROWS: &str = concat!(
     "
-SELECT seq FROM outbox_event FORCE INDEX (outbox_dead)
+SELECT seq, event_id FROM outbox_event FORCE INDEX (outbox_dead)
 WHERE dead_route BETWEEN COALESCE(CRC32(CONCAT(?, '/', ?)), 0) AND COALESCE(CRC32(CONCAT(?, '/', ?)), 4294967295)
   AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?) AND (? IS NULL OR aggregate_id = ?)
   AND (? IS NULL OR tenant_id = ?) AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
   AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND ",
+  AND seq > ? AND ",
     on_primary!(),
     "
 ORDER BY seq LIMIT ?"
 );
 
 /// claim_seq goes on, so an outcome of the earlier life stays fenced off. Bound: a JSON list of seq, latest time of death twice.
-const REPLAY_CHOSEN: &str = "
+const REPLAY_ROWS: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
-    expires_at = NULL, blocks = 0
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = LEAST(replays + 1, 2147483647), done_at = NULL,
+    due_at = UTC_TIMESTAMP(6), expires_at = NULL, blocks = 0
 WHERE status = 3 AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)";
 
 const REPLAY: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
-    expires_at = NULL, blocks = 0
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = LEAST(replays + 1, 2147483647), done_at = NULL,
+    due_at = UTC_TIMESTAMP(6), expires_at = NULL, blocks = 0
 WHERE event_id = ? AND status = 3";
 
 /// What failed. Along the index of what is done, which has the unfinished of each status in the order of their `seq`, so that a
-/// batch reads on from where the one before ended. Read without a lock: [`RETRY_NOW`] looks again. Bound: the seq that they
+/// batch reads on from where the one before ended. Read without a lock: [`RETRY_ROWS_NOW`] looks again. Bound: the seq that they
 /// come after, most failures twice, most rows.
 pub(super) const CHOOSE_FAILED: &str = concat!(
     "
-SELECT seq FROM outbox_event FORCE INDEX (outbox_done)
+SELECT seq, event_id FROM outbox_event FORCE INDEX (outbox_done)
 WHERE status = 2 AND done_at IS NULL AND seq > ? AND due_at > UTC_TIMESTAMP(6) AND locked_by IS NULL AND (? IS NULL OR attempts <= ?)
   AND ",
     on_primary!(),
@@ -77,7 +77,7 @@ ORDER BY seq LIMIT ?"
 /// that they may have, most failures twice, most rows.
 pub(super) const CHOOSE_PUT_OFF: &str = concat!(
     "
-SELECT seq FROM outbox_event FORCE INDEX (outbox_done)
+SELECT seq, event_id FROM outbox_event FORCE INDEX (outbox_done)
 WHERE status = 0 AND done_at IS NULL AND seq > ? AND seq <= ? AND deferrals > 0 AND due_at > UTC_TIMESTAMP(6) AND locked_by IS NULL
   AND (? IS NULL OR attempts <= ?) AND ",
     on_primary!(),
@@ -95,7 +95,7 @@ WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0)
 );
 
 /// Bound: a JSON list of seq.
-const RETRY_NOW: &str = "
+const RETRY_ROWS_NOW: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET due_at = UTC_TIMESTAMP(6)
@@ -120,19 +120,34 @@ impl DeadStore for MySqlStore {
         by_id(self, REPLAY, id, audit, "replay").await
     }
 
-    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        Ok(change_chosen(self, Choice::Dead(filter), limit, audit, "replay", &json!(filter)).await?.count)
+    async fn dead_rows(&self, filter: &DeadFilter, after: u64, limit: u32) -> Result<Vec<RowId>, StoreError> {
+        let statement = filtered(self.statement(DEAD_ROWS), filter).bind(after).bind(limit);
+        self.read_all("choose dead events", statement, row_id).await
     }
 
-    async fn retry_now(
-        &self,
-        max_attempts: Option<u32>,
-        after: u64,
-        limit: u32,
-        audit: &Audit,
-    ) -> Result<RetriedNow, StoreError> {
-        let choice = Choice::Waiting { most: max_attempts.map(i64::from), after };
-        change_chosen(self, choice, limit, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
+    async fn replay_rows(&self, rows: &[u64], filter: &DeadFilter, audit: &Audit) -> Result<u64, StoreError> {
+        let before = filter.dead_before.map(bound);
+        let run = || self.statement(REPLAY_ROWS).bind(numbers(rows)).bind(before).bind(before);
+        noted(self, run, audit, "replay", &json!(filter)).await
+    }
+
+    async fn waiting_rows(&self, max_attempts: Option<u32>, after: u64, limit: u32) -> Result<Vec<RowId>, StoreError> {
+        let (action, most, limit) = ("choose waiting events", max_attempts.map(i64::from), u64::from(limit));
+        let failed = self.statement(CHOOSE_FAILED).bind(after).bind(most).bind(most).bind(limit);
+        let mut chosen = self.read_all(action, failed, row_id).await?;
+        // No further than the failed events: else each batch would read all events that were never put off, to the end.
+        let last = chosen.last().filter(|_| chosen.len() as u64 >= limit);
+        let up_to = last.map_or(i64::MAX.unsigned_abs(), |row| row.seq);
+        let put_off = self.statement(CHOOSE_PUT_OFF).bind(after).bind(up_to).bind(most).bind(most).bind(limit);
+        chosen.extend(self.read_all(action, put_off, row_id).await?);
+        chosen.sort_unstable_by_key(|row| row.seq);
+        chosen.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(chosen)
+    }
+
+    async fn retry_rows_now(&self, rows: &[u64], max_attempts: Option<u32>, audit: &Audit) -> Result<u64, StoreError> {
+        let run = || self.statement(RETRY_ROWS_NOW).bind(numbers(rows));
+        noted(self, run, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
     }
 
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
@@ -198,82 +213,6 @@ async fn change_and_note(
     let result = statement.execute(&mut *connection).await.map_err(|error| store.failed(ACTION, error))?;
     note(store, connection, audit, action, selector, result.rows_affected()).await?;
     Ok(result.rows_affected())
-}
-
-/// Which rows are to be changed.
-#[derive(Clone, Copy)]
-enum Choice<'a> {
-    Dead(&'a DeadFilter),
-    /// What waits for another attempt after this `seq`, and failed no more often than this.
-    Waiting {
-        most: Option<i64>,
-        after: u64,
-    },
-}
-
-impl Choice<'_> {
-    /// Changes those of the chosen rows that are still as they were.
-    fn change(self, store: &MySqlStore, chosen: String) -> Statement<'static> {
-        match self {
-            Self::Dead(filter) => {
-                let before = filter.dead_before.map(bound);
-                store.statement(REPLAY_CHOSEN).bind(chosen).bind(before).bind(before)
-            }
-            Self::Waiting { .. } => store.statement(RETRY_NOW).bind(chosen),
-        }
-    }
-
-    /// The `seq` of the next rows, in order, after the last one that was chosen before.
-    async fn next(self, store: &MySqlStore, last: Option<u64>, limit: u64) -> Result<Vec<u64>, StoreError> {
-        match self {
-            Self::Dead(filter) => read(store, filtered(store.statement(CHOOSE_DEAD), filter).bind(limit)).await,
-            Self::Waiting { most, after } => {
-                let after = last.unwrap_or(after);
-                let failed = store.statement(CHOOSE_FAILED).bind(after).bind(most).bind(most).bind(limit);
-                let mut chosen = read(store, failed).await?;
-                // No further than the failed events: else each batch would read all events that were never put off, to the end.
-                let up_to = chosen.last().copied().filter(|_| chosen.len() as u64 >= limit).unwrap_or(i64::MAX.unsigned_abs());
-                let put_off = store.statement(CHOOSE_PUT_OFF).bind(after).bind(up_to).bind(most).bind(most).bind(limit);
-                chosen.extend(read(store, put_off).await?);
-                chosen.sort_unstable();
-                chosen.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-                Ok(chosen)
-            }
-        }
-    }
-}
-
-async fn read(store: &MySqlStore, choice: Statement<'_>) -> Result<Vec<u64>, StoreError> {
-    store.read_all(ACTION, choice, |row| row.number(0)).await
-}
-
-/// Chooses rows, changes those that are still as they were, and notes how many. This database cannot update the rows of a query
-/// on the same table in one statement without reading them into a table first. What somebody else changed in between is made up
-/// for by others: callers take fewer than `limit` for the end. Each further choice means that somebody else got on, so this
-/// comes to its end.
-async fn change_chosen(
-    store: &MySqlStore,
-    choice: Choice<'_>,
-    limit: u32,
-    audit: &Audit,
-    action: &'static str,
-    selector: &Value,
-) -> Result<RetriedNow, StoreError> {
-    let mut changed = RetriedNow::default();
-    loop {
-        let left = u64::from(limit) - changed.count;
-        let sequences = choice.next(store, changed.last, left).await?;
-        if sequences.is_empty() {
-            return Ok(changed);
-        }
-        let chosen = numbers(&sequences);
-        let now = noted(store, || choice.change(store, chosen.clone()), audit, action, selector).await?;
-        let is_whole = now == sequences.len() as u64;
-        changed = RetriedNow { count: changed.count + now, last: sequences.into_iter().max() };
-        if is_whole || changed.count >= u64::from(limit) {
-            return Ok(changed);
-        }
-    }
 }
 
 fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'q> {

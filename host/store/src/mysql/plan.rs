@@ -7,7 +7,12 @@ use sqlx::{AssertSqlSafe, Row};
 use super::{MySqlStore, Run, audit, claim, dead, front, inspect, keys, lease, place, purge, read, route, settle};
 use crate::{Index, Plan, PlanStore, StoreError};
 
-const ANY_DEAD: [&str; 20] = ["NULL"; 20];
+/// Parameters of a search for all dead events.
+const ANY_DEAD: [&str; 21] = {
+    let mut values = ["NULL"; 21];
+    values[20] = "0";
+    values
+};
 /// The end of the year 9999, in microseconds.
 const LATEST: &str = "253402300799000000";
 const ROUTES: &str = "'[[\"Order\",\"OrderPlaced\"]]'";
@@ -36,7 +41,7 @@ const STATEMENTS: [(&str, &str, &str, &[&str]); 22] = [
     ("settle any", settle::MIXED, "PRIMARY", &["'[{\"seq\":1,\"fence\":1,\"kind\":\"retry\",\"number\":0}]'"]),
     ("renew", lease::RENEW, "PRIMARY", &["'[[1,1],[2,1]]'", "30000000"]),
     ("purge", purge::CHOOSE, "outbox_done", &["1", "0", "0", "'1,2'", "500"]),
-    ("dead", dead::CHOOSE_DEAD, "outbox_dead", &ANY_DEAD),
+    ("dead", dead::DEAD_ROWS, "outbox_dead", &ANY_DEAD),
     ("retry now", dead::CHOOSE_FAILED, "outbox_done", &["0", "NULL", "NULL", "500"]),
     ("retry put off", dead::CHOOSE_PUT_OFF, "outbox_done", &["0", "500", "NULL", "NULL", "500"]),
     ("unpark", route::CHOOSE_PARKED, "outbox_parked", &[ROUTES, "REPEAT('1', 256)", "500"]),

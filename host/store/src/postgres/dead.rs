@@ -11,8 +11,8 @@ use super::run::Statement;
 use super::time::Moment;
 use super::{PostgresStore, Run};
 use crate::number::signed;
-use crate::row::Named;
-use crate::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError, row};
+use crate::row::{Named, row_id};
+use crate::{Audit, DeadFilter, DeadStore, RowId, StoreError};
 
 /// Nothing bound means any. $1 event type, $2 aggregate type, $3 aggregate id, $4 tenant, $5 text of the error, $6 most
 /// failures, $7 earliest and $8 latest time of death.
@@ -31,53 +31,73 @@ WHERE status = 3 AND ($1::text IS NULL OR event_type = $1::text) AND ($2::text I
 const REPLAY: &str = "
 WITH changed AS (
   UPDATE outbox_event
-  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = now(),
-      expires_at = NULL, blocks = 0
+  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = least(replays::bigint + 1, 2147483647),
+      done_at = NULL, due_at = now(), expires_at = NULL, blocks = 0
   WHERE event_id = $4::text AND status = 3 RETURNING 1),
 noted AS (
   INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
   SELECT now(), $1::text, $2::text, $3::text, 'replay', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
-/// Sorted by a number that no index holds, since the way along the primary key would pass every finished row. $1 to $3 actor,
-/// reason and selector, $4 to $11 the filter as above, $12 most rows.
-pub(super) const REPLAY_BATCH: &str = "
+/// Sorted by a number that no index holds, since the way along the primary key would pass every finished row. $1 to $8 the filter as
+/// above, $9 the seq that they come after, $10 most rows.
+pub(super) const DEAD_ROWS: &str = concat!(
+    "
+SELECT seq, event_id FROM outbox_event
+WHERE status = 3 AND ($1::text IS NULL OR event_type = $1::text) AND ($2::text IS NULL OR aggregate_type = $2::text)
+  AND ($3::text IS NULL OR aggregate_id = $3::text) AND ($4::text IS NULL OR tenant_id = $4::text)
+  AND ($5::text IS NULL OR strpos(last_error, $5::text) > 0) AND ($6::integer IS NULL OR attempts <= $6::integer)
+  AND ($7::timestamptz IS NULL OR done_at >= $7::timestamptz) AND ($8::timestamptz IS NULL OR done_at <= $8::timestamptz)
+  AND seq + 0 > $9::bigint AND ",
+    on_primary!(),
+    "
+ORDER BY seq + 0 LIMIT $10::bigint"
+);
+
+/// Locks the rows in the order of their seq, so that two replays at once do not lock each other out. $1 to $3 actor, reason and
+/// selector, $4 the seq of each row, $5 latest time of death.
+const REPLAY_ROWS: &str = "
 WITH changed AS (
   UPDATE ONLY outbox_event
-  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = now(),
-      expires_at = NULL, blocks = 0
-  WHERE ctid = ANY (ARRAY (
-    SELECT ctid FROM ONLY outbox_event
-    WHERE status = 3 AND ($4::text IS NULL OR event_type = $4::text) AND ($5::text IS NULL OR aggregate_type = $5::text)
-      AND ($6::text IS NULL OR aggregate_id = $6::text) AND ($7::text IS NULL OR tenant_id = $7::text)
-      AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($9::integer IS NULL OR attempts <= $9::integer)
-      AND ($10::timestamptz IS NULL OR done_at >= $10::timestamptz)
-      AND ($11::timestamptz IS NULL OR done_at <= $11::timestamptz)
-    ORDER BY seq + 0 LIMIT $12::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1),
+  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = least(replays::bigint + 1, 2147483647),
+      done_at = NULL, due_at = now(), expires_at = NULL, blocks = 0
+  WHERE seq = ANY (ARRAY (
+    SELECT seq FROM ONLY outbox_event
+    WHERE seq = ANY ($4::bigint[]) AND status = 3 AND ($5::timestamptz IS NULL OR done_at <= $5::timestamptz)
+    ORDER BY seq + 0 FOR UPDATE)) RETURNING 1),
 noted AS (
   INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
   SELECT now(), $1::text, $2::text, $3::text, 'replay', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
-/// Makes failed and deferred events due; not those that their writer delayed. Walks `outbox_event_retry`, so each batch continues where
-/// the last one ended. It compares with a time that no index holds: the index of what is due would read and sort everything that waits,
-/// for each batch. $1 to $3 actor, reason and selector, $4 most failures, $5 the seq that they come after,
-/// $6 most rows.
-pub(super) const RETRY_NOW: &str = "
+/// Failed and deferred events; not those that their writer delayed. Walks `outbox_event_retry`, so each batch continues where the last
+/// one ended. It compares with a time that no index holds: the index of what is due would read and sort everything that waits, for each
+/// batch. $1 most failures, $2 the seq that they come after, $3 most rows.
+pub(super) const WAITING_ROWS: &str = concat!(
+    "
+SELECT seq, event_id FROM outbox_event
+WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0) AND seq > $2::bigint
+  AND coalesce(due_at, '-infinity') > now() AND locked_by IS NULL
+  AND ($1::integer IS NULL OR attempts <= $1::integer) AND ",
+    on_primary!(),
+    "
+ORDER BY seq LIMIT $3::bigint"
+);
+
+/// Locks the rows as [`REPLAY_ROWS`] does. $1 to $3 actor, reason and selector, $4 the seq of each row.
+const RETRY_ROWS_NOW: &str = "
 WITH changed AS (
   UPDATE ONLY outbox_event SET due_at = now()
-  WHERE ctid = ANY (ARRAY (
-    SELECT ctid FROM ONLY outbox_event
-    WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0) AND seq > $5::bigint
-      AND coalesce(due_at, '-infinity') > now() AND locked_by IS NULL
-      AND ($4::integer IS NULL OR attempts <= $4::integer)
-    ORDER BY seq LIMIT $6::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq),
+  WHERE seq = ANY (ARRAY (
+    SELECT seq FROM ONLY outbox_event
+    WHERE seq = ANY ($4::bigint[]) AND (status = 2 OR status = 0 AND deferrals > 0) AND due_at > now() AND locked_by IS NULL
+    ORDER BY seq + 0 FOR UPDATE)) RETURNING 1),
 noted AS (
   INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
   SELECT now(), $1::text, $2::text, $3::text, 'retry_now', count(*) FROM changed HAVING count(*) > 0)
-SELECT count(*) AS count, max(seq) AS last FROM changed";
+SELECT count(*) AS count FROM changed";
 
-/// As [`RETRY_NOW`] chooses. $1 most failures.
+/// As [`WAITING_ROWS`] chooses. $1 most failures.
 const COUNT_WAITING: &str = concat!(
     "
 SELECT count(*) AS count FROM outbox_event
@@ -115,22 +135,26 @@ impl DeadStore for PostgresStore {
         self.read_one("replay a dead event", statement, done).await
     }
 
-    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        let statement = filtered(doing(self, REPLAY_BATCH, audit, &json!(filter)), filter).bind(i64::from(limit));
+    async fn dead_rows(&self, filter: &DeadFilter, after: u64, limit: u32) -> Result<Vec<RowId>, StoreError> {
+        let statement = filtered(self.statement(DEAD_ROWS), filter).bind(signed(after)).bind(i64::from(limit));
+        self.read_all("choose dead events", statement, row_id).await
+    }
+
+    async fn replay_rows(&self, rows: &[u64], filter: &DeadFilter, audit: &Audit) -> Result<u64, StoreError> {
+        let statement = doing(self, REPLAY_ROWS, audit, &json!(filter)).bind(sequences(rows));
+        let statement = statement.bind(filter.dead_before.map(Moment));
         self.read_one("replay dead events", statement, |row| row.count("count")).await
     }
 
-    async fn retry_now(
-        &self,
-        max_attempts: Option<u32>,
-        after: u64,
-        limit: u32,
-        audit: &Audit,
-    ) -> Result<RetriedNow, StoreError> {
-        let statement = doing(self, RETRY_NOW, audit, &json!({ "max_attempts": max_attempts }));
-        let statement = statement.bind(max_attempts.map(most)).bind(signed(after)).bind(i64::from(limit));
-        let (count, last) = self.read_one("retry failed events now", statement, row::pair).await?;
-        Ok(RetriedNow { count, last })
+    async fn waiting_rows(&self, max_attempts: Option<u32>, after: u64, limit: u32) -> Result<Vec<RowId>, StoreError> {
+        let statement = self.statement(WAITING_ROWS).bind(max_attempts.map(most)).bind(signed(after)).bind(i64::from(limit));
+        self.read_all("choose waiting events", statement, row_id).await
+    }
+
+    async fn retry_rows_now(&self, rows: &[u64], max_attempts: Option<u32>, audit: &Audit) -> Result<u64, StoreError> {
+        let selector = json!({ "max_attempts": max_attempts });
+        let statement = doing(self, RETRY_ROWS_NOW, audit, &selector).bind(sequences(rows));
+        self.read_one("retry failed events now", statement, |row| row.count("count")).await
     }
 
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
@@ -147,6 +171,11 @@ impl DeadStore for PostgresStore {
         let statement = doing(self, SKIP, audit, &json!({ "event_id": id })).bind(id.to_string());
         self.read_one("skip a dead event", statement, done).await
     }
+}
+
+/// The `seq` of each row, as it is bound.
+fn sequences(rows: &[u64]) -> Vec<i64> {
+    rows.iter().copied().map(signed).collect()
 }
 
 fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'q> {

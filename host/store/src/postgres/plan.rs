@@ -25,8 +25,8 @@ const STATEMENTS: [(&str, &str, &str, Option<Index>); 24] = [
     ("lock for effects", effects::HELD, "outbox_event_pkey", None),
     ("renew", lease::RENEW, "outbox_event_pkey", None),
     ("purge", purge::PURGE, "outbox_event_done", None),
-    ("dead", dead::REPLAY_BATCH, "outbox_event_dead", None),
-    ("retry now", dead::RETRY_NOW, "outbox_event_retry", None),
+    ("dead", dead::DEAD_ROWS, "outbox_event_dead", None),
+    ("retry now", dead::WAITING_ROWS, "outbox_event_retry", None),
     ("unpark", route::UNPARK, "outbox_event_parked", None),
     ("unblock", keys::UNBLOCK, "outbox_event_behind", None),
     ("blockers", keys::BLOCKERS, "outbox_event_behind", None),
@@ -97,14 +97,11 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             statement.bind(None::<super::time::Moment>).bind(vec![1_i64, 2]).bind(BATCH)
         }
         "dead" => {
-            let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<&str>).bind(None::<&str>);
-            let statement = statement.bind(None::<&str>).bind(None::<&str>).bind(None::<&str>).bind(None::<i32>);
-            statement.bind(None::<super::time::Moment>).bind(None::<super::time::Moment>).bind(BATCH)
+            let statement = statement.bind(None::<&str>).bind(None::<&str>).bind(None::<&str>).bind(None::<&str>);
+            let statement = statement.bind(None::<&str>).bind(None::<i32>);
+            statement.bind(None::<super::time::Moment>).bind(None::<super::time::Moment>).bind(0_i64).bind(BATCH)
         }
-        "retry now" => {
-            let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<i32>);
-            statement.bind(0_i64).bind(BATCH)
-        }
+        "retry now" => statement.bind(None::<i32>).bind(0_i64).bind(BATCH),
         "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH).bind(NAME).bind(None::<Vec<i16>>),
         "unblock" => statement.bind(numbers).bind(BATCH),
         "blockers" => statement.bind((0..256).collect::<Vec<i16>>()).bind(0_i64).bind(BATCH),

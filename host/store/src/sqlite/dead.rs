@@ -9,9 +9,9 @@ use super::audit::note;
 use super::error::failed;
 use super::run::Statement;
 use super::{Run, SqliteStore, TransactionalStore};
-use crate::number::signed;
-use crate::row::{Named, sequence};
-use crate::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError};
+use crate::number::{numbers, signed};
+use crate::row::{Named, row_id};
+use crate::{Audit, DeadFilter, DeadStore, RowId, StoreError};
 
 /// Nothing bound means any. ?1 event type, ?2 aggregate type, ?3 aggregate id, ?4 tenant, ?5 text of the error, ?6 most
 /// failures, ?7 earliest and ?8 latest time of death.
@@ -24,35 +24,41 @@ WHERE status = 3 AND (?1 IS NULL OR event_type = ?1) AND (?2 IS NULL OR aggregat
 /// claim_seq goes on, so an outcome of the earlier life stays fenced off. ?1 the id, ?2 now.
 const REPLAY: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = ?2, expires_at = NULL,
-    blocks = 0
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = min(replays + 1, 2147483647), done_at = NULL,
+    due_at = ?2, expires_at = NULL, blocks = 0
 WHERE event_id = ?1 AND status = 3";
 
-/// ?1 to ?8 as above, ?9 now, ?10 most rows.
-pub(super) const REPLAY_BATCH: &str = "
+/// ?1 to ?8 as above, ?9 the seq that they come after, ?10 most rows. The plus keeps the search off the primary key, which would pass
+/// every finished row.
+pub(super) const DEAD_ROWS: &str = "
+SELECT seq, event_id FROM outbox_event
+WHERE status = 3 AND (?1 IS NULL OR event_type = ?1) AND (?2 IS NULL OR aggregate_type = ?2)
+  AND (?3 IS NULL OR aggregate_id = ?3) AND (?4 IS NULL OR tenant_id = ?4) AND (?5 IS NULL OR instr(last_error, ?5) > 0)
+  AND (?6 IS NULL OR attempts <= ?6) AND (?7 IS NULL OR done_at >= ?7) AND (?8 IS NULL OR done_at <= ?8) AND +seq > ?9
+ORDER BY seq LIMIT ?10";
+
+/// ?1 a JSON list of seq, ?2 now, ?3 latest time of death.
+const REPLAY_ROWS: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = ?9, expires_at = NULL,
-    blocks = 0
-WHERE seq IN (
-  SELECT seq FROM outbox_event
-  WHERE status = 3 AND (?1 IS NULL OR event_type = ?1) AND (?2 IS NULL OR aggregate_type = ?2)
-    AND (?3 IS NULL OR aggregate_id = ?3) AND (?4 IS NULL OR tenant_id = ?4) AND (?5 IS NULL OR instr(last_error, ?5) > 0)
-    AND (?6 IS NULL OR attempts <= ?6) AND (?7 IS NULL OR done_at >= ?7) AND (?8 IS NULL OR done_at <= ?8)
-  ORDER BY seq LIMIT ?10)";
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = min(replays + 1, 2147483647), done_at = NULL,
+    due_at = ?2, expires_at = NULL, blocks = 0
+WHERE seq IN (SELECT value FROM json_each(?1)) AND status = 3 AND (?3 IS NULL OR done_at <= ?3)";
 
-/// Makes failed and deferred events due; not those that their writer delayed. Walks `outbox_event_retry`, so each batch continues where
-/// the last one ended. ?1 now, ?2 most failures, ?3 the seq that they come after,
-/// ?4 most rows.
-pub(super) const RETRY_NOW: &str = "
-UPDATE outbox_event SET due_at = ?1
-WHERE seq IN (
-  SELECT seq FROM outbox_event INDEXED BY outbox_event_retry
-  WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0) AND seq > ?3 AND due_at > ?1 AND locked_by IS NULL
-    AND (?2 IS NULL OR attempts <= ?2)
-  ORDER BY seq LIMIT ?4)
-RETURNING seq";
+/// Failed and deferred events; not those that their writer delayed. Walks `outbox_event_retry`, so each batch continues where the last
+/// one ended. ?1 now, ?2 most failures, ?3 the seq that they come after, ?4 most rows.
+pub(super) const WAITING_ROWS: &str = "
+SELECT seq, event_id FROM outbox_event INDEXED BY outbox_event_retry
+WHERE due_at IS NOT NULL AND (status = 2 OR status = 0 AND deferrals > 0) AND seq > ?3 AND due_at > ?1 AND locked_by IS NULL
+  AND (?2 IS NULL OR attempts <= ?2)
+ORDER BY seq LIMIT ?4";
 
-/// As [`RETRY_NOW`] chooses. ?1 now, ?2 most failures.
+/// ?1 a JSON list of seq, ?2 now.
+const RETRY_ROWS_NOW: &str = "
+UPDATE outbox_event SET due_at = ?2
+WHERE seq IN (SELECT value FROM json_each(?1)) AND (status = 2 OR status = 0 AND deferrals > 0) AND due_at > ?2
+  AND locked_by IS NULL";
+
+/// As [`WAITING_ROWS`] chooses. ?1 now, ?2 most failures.
 const COUNT_WAITING: &str = "
 SELECT count(*) FROM outbox_event
 WHERE due_at > ?1 AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL AND (?2 IS NULL OR attempts <= ?2)";
@@ -73,27 +79,25 @@ impl DeadStore for SqliteStore {
         Ok(noted(self, statement, audit, "replay", &json!({ "event_id": id })).await? == 1)
     }
 
-    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        let statement = filtered(self.statement(REPLAY_BATCH), filter).bind(self.now_micros()).bind(i64::from(limit));
+    async fn dead_rows(&self, filter: &DeadFilter, after: u64, limit: u32) -> Result<Vec<RowId>, StoreError> {
+        let statement = filtered(self.statement(DEAD_ROWS), filter).bind(signed(after)).bind(i64::from(limit));
+        self.read_all("choose dead events", statement, row_id).await
+    }
+
+    async fn replay_rows(&self, rows: &[u64], filter: &DeadFilter, audit: &Audit) -> Result<u64, StoreError> {
+        let statement = self.statement(REPLAY_ROWS).bind(numbers(rows)).bind(self.now_micros());
+        let statement = statement.bind(filter.dead_before.map(Timestamp::as_micros));
         noted(self, statement, audit, "replay", &json!(filter)).await
     }
 
-    async fn retry_now(
-        &self,
-        max_attempts: Option<u32>,
-        after: u64,
-        limit: u32,
-        audit: &Audit,
-    ) -> Result<RetriedNow, StoreError> {
-        let statement = self.statement(RETRY_NOW).bind(self.now_micros()).bind(max_attempts);
-        let statement = statement.bind(signed(after)).bind(i64::from(limit));
-        let mut transaction = self.begin().await?;
-        let rows = statement.fetch_all(&mut *transaction).await.map_err(|error| failed("retry failed events now", error))?;
-        let sequences = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-        let retried = RetriedNow { count: sequences.len() as u64, last: sequences.into_iter().max() };
-        note(self, &mut transaction, audit, "retry_now", &json!({ "max_attempts": max_attempts }), retried.count).await?;
-        self.finish(transaction).await?;
-        Ok(retried)
+    async fn waiting_rows(&self, max_attempts: Option<u32>, after: u64, limit: u32) -> Result<Vec<RowId>, StoreError> {
+        let statement = self.statement(WAITING_ROWS).bind(self.now_micros()).bind(max_attempts);
+        self.read_all("choose waiting events", statement.bind(signed(after)).bind(i64::from(limit)), row_id).await
+    }
+
+    async fn retry_rows_now(&self, rows: &[u64], max_attempts: Option<u32>, audit: &Audit) -> Result<u64, StoreError> {
+        let statement = self.statement(RETRY_ROWS_NOW).bind(numbers(rows)).bind(self.now_micros());
+        noted(self, statement, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
     }
 
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use outbox::event::{StateUsage, StateValue};
 use outbox::store::{
     Audit, AuditFilter, AuditRecord, AuditStore, DeadFilter, DeadStore, DoctorStore, Expectations, Filter, Finding,
-    InspectStore, Plan, PlanStore, PluginUsage, Record, RetriedNow, StateRecord, StateStore, Stats, WaitReason,
+    InspectStore, Plan, PlanStore, PluginUsage, Record, RowId, StateRecord, StateStore, Stats, WaitReason,
 };
 use outbox::time::Timestamp;
 use outbox::{EventId, StoreError};
@@ -48,11 +48,19 @@ impl DeadStore for MemoryStore {
         unreachable!("only people ask for this")
     }
 
-    async fn replay_batch(&self, _: &DeadFilter, _: u32, _: &Audit) -> Result<u64, StoreError> {
+    async fn dead_rows(&self, _: &DeadFilter, _: u64, _: u32) -> Result<Vec<RowId>, StoreError> {
         unreachable!("only people ask for this")
     }
 
-    async fn retry_now(&self, _: Option<u32>, _: u64, _: u32, _: &Audit) -> Result<RetriedNow, StoreError> {
+    async fn replay_rows(&self, _: &[u64], _: &DeadFilter, _: &Audit) -> Result<u64, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn waiting_rows(&self, _: Option<u32>, _: u64, _: u32) -> Result<Vec<RowId>, StoreError> {
+        unreachable!("only people ask for this")
+    }
+
+    async fn retry_rows_now(&self, _: &[u64], _: Option<u32>, _: &Audit) -> Result<u64, StoreError> {
         unreachable!("only people ask for this")
     }
 

@@ -1,5 +1,7 @@
 //! Replays, discards, pauses.
 
+use outbox::dead::ReplayLimits;
+
 use super::*;
 use crate::pages::jobs::{Action, Ended, Job, Jobs, Order};
 
@@ -98,7 +100,9 @@ async fn a_discard_of_many_beside_replays_of_the_same_events_leaves_none_dead() 
     let job = jobs.get(jobs.begin(order, host).expect("there is room")).expect("it has begun");
     let mut replayed = 0;
     while job.ended().is_none() {
-        replayed += pages.outbox.store().replay_batch(&filter, 100, &audit).await.expect("replays");
+        let limits = ReplayLimits { events: Some(100), ..ReplayLimits::default() };
+        let batch = pages.outbox.dead().replay_all(&filter, &limits, &audit, |_| {}).await.expect("replays");
+        replayed += batch.count;
         tokio::task::yield_now().await;
     }
 
