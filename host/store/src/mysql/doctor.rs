@@ -39,6 +39,7 @@ impl DoctorStore for MySqlStore {
             findings.extend(binlog(&variables));
         }
         findings.extend(cluster(&variables));
+        findings.extend(group(&variables));
         let kind = ServerKind::of(|name| variables.text(name));
         findings.push(session(&self.session.lost(kind, |name| variables.0.get(name).map(String::as_str))));
         findings.push(reads(answered_by_primary(self).await)?);
@@ -146,6 +147,24 @@ fn cluster(variables: &Variables) -> Option<Finding> {
             CHECK,
             format!("{found} in a session of the host: it may see events as they were before another node delivered them"),
             format!("let the proxy in between pass on: SET SESSION wsrep_sync_wait = {WAIT_FOR_NODES}"),
+        )
+    })
+}
+
+/// Whether a read on a member of a MySQL group waits for what other members have committed; `None` outside of a group.
+fn group(variables: &Variables) -> Option<Finding> {
+    const CHECK: &str = "group_replication_consistency";
+    if variables.text("group_replication_group_name").is_empty() {
+        return None;
+    }
+    let found = variables.text(CHECK);
+    Some(if matches!(found, "BEFORE" | "BEFORE_AND_AFTER") {
+        Finding::good(CHECK, format!("{found}: statements of the host see what every member has committed"))
+    } else {
+        Finding::fault(
+            CHECK,
+            format!("{found} in a session of the host: it may see events as they were before another member delivered them"),
+            format!("let the proxy in between pass on: SET SESSION {CHECK} = 'BEFORE'"),
         )
     })
 }

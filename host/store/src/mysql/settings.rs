@@ -23,7 +23,8 @@ const SORT_BUFFER: u64 = 1 << 20;
 const STRICT: &str = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO";
 
 /// The variables that decide which settings a session gets.
-const SERVER: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'wsrep_on')";
+const SERVER: &str = "
+SHOW VARIABLES WHERE Variable_name IN ('version', 'wsrep_on', 'group_replication_group_name', 'group_replication_consistency')";
 
 /// READ COMMITTED: without it, claims lock the gaps between rows, and writers wait.
 const TRANSACTION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE";
@@ -49,12 +50,21 @@ pub(super) struct ServerKind {
     is_mariadb: bool,
     /// Whether it is a node of a Galera cluster.
     is_cluster: bool,
+    /// `group_replication_consistency` of the host's sessions on a member of a MySQL group: a transaction waits until the member has
+    /// applied what was committed before on any member. `None` outside of a group.
+    group_consistency: Option<&'static str>,
 }
 
 impl ServerKind {
     /// `value` gives the value of a variable; an empty one if there is no such variable.
     pub(super) fn of<'v>(value: impl Fn(&str) -> &'v str) -> Self {
-        Self { is_mariadb: value("version").contains("MariaDB"), is_cluster: value("wsrep_on") == "ON" }
+        let group_consistency = match (value("group_replication_group_name"), value("group_replication_consistency")) {
+            ("", _) | (_, "") => None,
+            // Other sessions of the server may rely on the wait after each commit.
+            (_, "AFTER" | "BEFORE_AND_AFTER") => Some("BEFORE_AND_AFTER"),
+            _ => Some("BEFORE"),
+        };
+        Self { is_mariadb: value("version").contains("MariaDB"), is_cluster: value("wsrep_on") == "ON", group_consistency }
     }
 }
 
@@ -124,6 +134,9 @@ impl Session {
         if server.is_cluster {
             variables.push(("wsrep_sync_wait", WAIT_FOR_NODES.to_string()));
         }
+        if let Some(consistency) = server.group_consistency {
+            variables.push(("group_replication_consistency", format!("'{consistency}'")));
+        }
         variables
     }
 
@@ -161,7 +174,7 @@ fn canonical(value: &str) -> &str {
 #[must_use]
 pub fn session_settings(is_mariadb: bool) -> Vec<&'static str> {
     let session = Session::new(Whose::Host, Duration::ZERO, Duration::ZERO);
-    let variables = session.variables(ServerKind { is_mariadb, is_cluster: false });
+    let variables = session.variables(ServerKind { is_mariadb, is_cluster: false, group_consistency: None });
     let of_transactions = TRANSACTION_VARIABLES[usize::from(!is_mariadb)];
     variables.into_iter().map(|(name, _)| name).chain(of_transactions.map(|(name, _)| name)).collect()
 }
@@ -173,7 +186,7 @@ mod tests {
     #[test]
     fn a_lost_setting_is_named_and_a_value_may_be_shown_in_another_form() {
         let session = Session::new(Whose::Host, Duration::from_secs(2), Duration::from_secs(60));
-        let mariadb = ServerKind { is_mariadb: true, is_cluster: false };
+        let mariadb = ServerKind { is_mariadb: true, is_cluster: false, group_consistency: None };
         let kept = [
             ("autocommit", "ON"),
             ("completion_type", "NO_CHAIN"),
@@ -193,5 +206,35 @@ mod tests {
             name => shown(name),
         });
         assert_eq!(lost, ["autocommit is OFF", "tx_isolation is REPEATABLE-READ"]);
+    }
+
+    #[test]
+    fn a_session_on_a_member_of_a_mysql_group_waits_for_the_other_members() {
+        const CONSISTENCY: &str = "group_replication_consistency";
+        let session = Session::new(Whose::Host, Duration::from_secs(2), Duration::from_secs(60));
+        for (found, wanted) in [
+            ("EVENTUAL", "'BEFORE'"),
+            ("BEFORE_ON_PRIMARY_FAILOVER", "'BEFORE'"),
+            ("BEFORE", "'BEFORE'"),
+            ("AFTER", "'BEFORE_AND_AFTER'"),
+            ("BEFORE_AND_AFTER", "'BEFORE_AND_AFTER'"),
+        ] {
+            let value = |name: &str| match name {
+                "version" => "8.4.3",
+                "group_replication_group_name" => "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa",
+                CONSISTENCY => found,
+                _ => "",
+            };
+            let member = ServerKind::of(value);
+
+            let variables = session.variables(member);
+            let set: Vec<_> =
+                variables.iter().filter(|(name, _)| *name == CONSISTENCY).map(|(_, value)| value.as_str()).collect();
+            assert_eq!(set, [wanted], "{found}");
+            let lost = session.lost(member, |name| (name == CONSISTENCY).then_some(found));
+            assert_eq!(lost.is_empty(), wanted.trim_matches('\'') == found, "{lost:?}");
+        }
+        let alone = ServerKind::of(|name| if name == CONSISTENCY { "EVENTUAL" } else { "" });
+        assert!(session.variables(alone).iter().all(|(name, _)| *name != CONSISTENCY), "it is no member");
     }
 }
