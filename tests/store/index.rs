@@ -95,6 +95,29 @@ pub(crate) async fn doctor_tells_of_the_index_that_the_mode_needs(db: &dyn Harne
     assert!(found.iter().all(|finding| finding.severity == Severity::Good), "{found:#?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_was_hidden_is_found_by_doctor_on_mysql() {
+    let db = MySql::fresh().await;
+    let wanted = Expectations { index: Some(Index::OrderedByAggregate), ..expectations() };
+    let faults = async || {
+        let findings = db.store().diagnose(&wanted).await.expect("looks");
+        let of_indexes = findings.into_iter().filter(|finding| finding.check == "indexes");
+        of_indexes.filter(|finding| finding.severity == Severity::Fault).map(|finding| finding.found).collect::<Vec<_>>()
+    };
+    assert_eq!(faults().await, Vec::<String>::new());
+    let is_mariadb = db.number("SELECT VERSION() LIKE '%MariaDB%'").await == 1;
+    let (hidden, shown) = if is_mariadb { ("IGNORED", "NOT IGNORED") } else { ("INVISIBLE", "VISIBLE") };
+
+    for index in ["outbox_due", "outbox_key"] {
+        db.execute(&format!("ALTER TABLE outbox_event ALTER INDEX {index} {hidden}")).await;
+        let found = faults().await;
+        assert_eq!(found.len(), 1, "{index}: {found:#?}");
+        db.execute(&format!("ALTER TABLE outbox_event ALTER INDEX {index} {shown}")).await;
+    }
+
+    assert_eq!(faults().await, Vec::<String>::new());
+}
+
 pub(crate) async fn a_search_by_aggregate_finds_the_same_with_and_without_its_index(db: &dyn Harness) {
     anew(db).await;
     let envelope =

@@ -4,7 +4,8 @@ use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
 use super::error::{DENIED, number};
-use super::{MySqlStore, Run, index};
+use super::index::{self, IndexState};
+use super::{MySqlStore, Run};
 use crate::doctor::GRANT;
 use crate::row::Named;
 use crate::{Finding, StoreError};
@@ -101,22 +102,29 @@ async fn collations(store: &MySqlStore) -> Result<Finding, StoreError> {
 }
 
 async fn indexes(store: &MySqlStore) -> Result<Finding, StoreError> {
-    let mut missing = Vec::new();
+    let (mut missing, mut hidden) = (Vec::new(), Vec::new());
     for name in INDEXES {
-        let statement = sqlx::query(index::EXISTS).bind(store.table.as_str()).bind(name);
-        if store.read_one(ACTION, statement, |row| row.number(0)).await? == 0 {
-            missing.push(name);
+        match index::find(store, name).await? {
+            IndexState::Missing => missing.push(name),
+            IndexState::Hidden => hidden.push(name),
+            IndexState::Usable => {}
         }
     }
-    Ok(if missing.is_empty() {
-        Finding::good("indexes", format!("all {} are there", INDEXES.len()))
-    } else {
+    Ok(if !missing.is_empty() {
         let missing = missing.join(", ");
         Finding::fault(
             "indexes",
             format!("{missing} missing on {}, and statements that name it fail", store.table),
             format!("make it as `outbox migrate sql` prints it: ALTER TABLE {} ADD KEY {missing} (…)", store.table),
         )
+    } else if let Some(first) = hidden.first() {
+        Finding::fault(
+            "indexes",
+            format!("invisible or ignored on {}: {}; statements that name such an index fail", store.table, hidden.join(", ")),
+            format!("ALTER TABLE {} ALTER INDEX {first} VISIBLE; on MariaDB NOT IGNORED; the same for the others", store.table),
+        )
+    } else {
+        Finding::good("indexes", format!("all {} are there", INDEXES.len()))
     })
 }
 

@@ -1,17 +1,33 @@
 //! Optional indexes: each serves one mode or search.
 
-use sqlx::AssertSqlSafe;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
+use sqlx::{AssertSqlSafe, Row};
 
 use super::ddl::{lock, unlock};
 use super::{MySqlStore, Run};
-use crate::row::Named;
 use crate::schema::in_use;
 use crate::{Index, StoreError};
 
-/// Bound: the table and the index.
-pub(super) const EXISTS: &str = "
-SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = ? AND index_name = ?";
+/// All columns: MySQL has `IS_VISIBLE`, MariaDB `IGNORED`. Bound: the table and the index.
+const FIND: &str = "
+SELECT * FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = ? AND index_name = ?";
+
+/// Whether statements can use an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IndexState {
+    Missing,
+    /// It was made invisible (MySQL) or ignored (MariaDB): the server refuses statements that name it.
+    Hidden,
+    Usable,
+}
+
+impl IndexState {
+    fn of(columns: &[MySqlRow]) -> Self {
+        let Some(first) = columns.first() else { return Self::Missing };
+        let is = |name: &str, value: &str| first.try_get_unchecked::<String, _>(name).is_ok_and(|found| found == value);
+        if is("IS_VISIBLE", "NO") || is("IGNORED", "YES") { Self::Hidden } else { Self::Usable }
+    }
+}
 
 const ACTION: &str = "create an index";
 
@@ -31,8 +47,12 @@ pub(super) fn sql(index: Index) -> Option<&'static str> {
 
 pub(super) async fn exists(store: &MySqlStore, index: Index) -> Result<bool, StoreError> {
     let Some((name, _)) = definition(index) else { return Ok(true) };
-    let statement = sqlx::query(EXISTS).bind(store.table.as_str()).bind(name);
-    Ok(store.read_one("look for an index", statement, |row| row.number(0)).await? > 0)
+    Ok(find(store, name).await? == IndexState::Usable)
+}
+
+pub(super) async fn find(store: &MySqlStore, name: &str) -> Result<IndexState, StoreError> {
+    let columns = store.all("look for an index", sqlx::query(FIND).bind(store.table.as_str()).bind(name)).await?;
+    Ok(IndexState::of(&columns))
 }
 
 pub(super) async fn add(store: &MySqlStore, index: Index) -> Result<bool, StoreError> {
@@ -49,7 +69,7 @@ async fn add_locked(
     name: &'static str,
     create: &'static str,
 ) -> Result<bool, StoreError> {
-    if is_there(store, connection, name).await? {
+    if is_usable(store, connection, name).await? {
         return Ok(false);
     }
     let create = store.table.sql(create);
@@ -60,7 +80,8 @@ async fn add_locked(
     created.map(|_| true).map_err(|error| in_use(&store.table, store.failed(ACTION, error)))
 }
 
-async fn is_there(store: &MySqlStore, connection: &mut MySqlConnection, name: &'static str) -> Result<bool, StoreError> {
-    let row = sqlx::query(EXISTS).bind(store.table.as_str()).bind(name).fetch_one(connection).await;
-    Ok(row.and_then(|row| row.number(0)).map_err(|error| store.failed(ACTION, error))? > 0)
+async fn is_usable(store: &MySqlStore, connection: &mut MySqlConnection, name: &'static str) -> Result<bool, StoreError> {
+    let columns = sqlx::query(FIND).bind(store.table.as_str()).bind(name).fetch_all(connection).await;
+    let columns = columns.map_err(|error| store.failed(ACTION, error))?;
+    Ok(IndexState::of(&columns) == IndexState::Usable)
 }
