@@ -7,7 +7,8 @@ use outbox::store::sqlite::SqliteOptions;
 use outbox::store::{DoctorStore, InspectStore, NewRow, PurgeRequest, PurgeTarget, SchemaStore, Severity};
 use outbox::time::Timestamp;
 use outbox::{Outbox, SqliteStore, StoreError, TransactionalStore};
-use sqlx::Executor;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection, Executor};
 use support::{Harness, Sqlite};
 
 use crate::common::{claim, claim_due, expectations, ownership, plain, plains, write, write_one};
@@ -75,6 +76,22 @@ fn an_address_says_what_is_wrong_with_it() {
     }
     let options = SqliteOptions::from_url("sqlite:///var/lib/outbox.db?mode=rwc").expect("good");
     assert_eq!((options.file.to_str(), options.create), (Some("/var/lib/outbox.db"), true));
+}
+
+#[tokio::test]
+async fn a_file_whose_text_is_utf_16_is_refused_with_the_reason() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("shop.db");
+    let connect = SqliteConnectOptions::new().filename(&file).create_if_missing(true).pragma("encoding", "'UTF-16'");
+    let mut shop = connect.connect().await.expect("opens");
+    shop.execute("CREATE TABLE shop (name TEXT)").await.expect("creates");
+    shop.close().await.expect("closes");
+    let store = SqliteStore::open_with(SqliteOptions::new(&file)).await.expect("opens");
+
+    for refused in [store.check_schema().await, store.migrate_up().await.map(drop)] {
+        let error = refused.expect_err("its text is UTF-16");
+        assert!(matches!(&error, StoreError::Unreachable { why, .. } if why.contains("UTF-16")), "{error:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

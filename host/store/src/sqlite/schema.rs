@@ -120,6 +120,8 @@ const OBJECTS: &str = "
 SELECT count(*) FROM sqlite_master
 WHERE name COLLATE NOCASE IN ('outbox_event', 'outbox_event_route', 'outbox_event_pause', 'outbox_event_node', 'outbox_event_partition',
                               'outbox_event_audit', 'outbox_event_state', 'outbox_event_state_usage', 'outbox_event_readable')";
+/// The driver reads text as the file has it, so it would misread every name in another encoding.
+const IS_UTF_8: &str = "SELECT encoding = 'UTF-8' FROM pragma_encoding";
 const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
 const NOW: &str = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000";
@@ -175,6 +177,11 @@ async fn count(store: &SqliteStore, connection: &mut SqliteConnection, sql: &'st
 }
 
 async fn history<'s>(store: &'s SqliteStore, connection: &mut SqliteConnection) -> Result<History<'s>, StoreError> {
+    if count(store, connection, IS_UTF_8).await? == 0 {
+        let why = "its text is UTF-16 (PRAGMA encoding), and the outbox reads UTF-8 only; use another file, \
+                   or copy the tables to a new file";
+        return Err(StoreError::Unreachable { database: store.file.to_string(), why: why.to_owned(), source: None });
+    }
     let failed = |error| failed(READING, error);
     let there = count(store, connection, EXISTS).await? > 0;
     let notes = if there { store.statement(APPLIED).fetch_all(connection).await.map_err(failed)? } else { Vec::new() };
