@@ -86,6 +86,28 @@ async fn many_are_replayed_only_when_they_are_as_many_as_expected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_the_database_refuses_to_replay_are_named() {
+    let served = Served::start().await;
+    served.dead(&["d1", "d2", "d3"]).await;
+    let mut user = served.outbox.begin().await.expect("begins");
+    let trigger =
+        "CREATE TRIGGER held BEFORE UPDATE ON outbox_event WHEN OLD.event_id = 'd1' BEGIN SELECT RAISE(ABORT, 'archived'); END";
+    sqlx::query(trigger).execute(&mut **user.inner_mut()).await.expect("creates");
+    user.commit().await.expect("commits");
+    let dry = served.post("/v1/dead/replay", r#"{"dry_run":true}"#).await.json();
+    let replay = json!({ "dead_before": dry["dead_before"], "expected_count": 3 });
+
+    let replayed = served.post("/v1/dead/replay", &replay.to_string()).await;
+
+    let answer = replayed.json();
+    assert_eq!((replayed.status, &answer["count"], &answer["left"]), (200, &json!(2), &json!(1)), "{answer}");
+    let (refused, named) = (&answer["refused"], &answer["refused"]["first"][0]);
+    assert_eq!((&refused["count"], &named["event_id"]), (&json!(1), &json!("d1")), "{answer}");
+    assert!(named["error"].as_str().is_some_and(|error| error.contains("archived")), "{answer}");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_requests_that_are_sent_at_once_only_one_finds_what_it_expects() {
     let served = Served::start().await;
     let ids: Vec<String> = (0..12).map(|number| format!("d{number}")).collect();
