@@ -15,6 +15,7 @@ mod preceding;
 mod reason;
 mod recent;
 mod sentence;
+mod severity;
 mod state;
 mod waits;
 
@@ -41,6 +42,8 @@ pub use preceding::preceding_change;
 pub use recent::RecentChanges;
 #[doc(hidden)]
 pub use sentence::parts;
+#[doc(hidden)]
+pub use severity::{down_sink_severity, failed_plugin_severity, unanswered_severity, wait_severity};
 #[doc(hidden)]
 pub use waits::{LONG_WAIT, OldestWait, waits_without_down_sinks};
 

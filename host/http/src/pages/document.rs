@@ -10,8 +10,9 @@ pub(super) use assets::{icon, icon_path, policy, script, script_path};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use outbox::readiness::Unready;
 use outbox_event::units::{count, number};
+use outbox_store::Severity;
 
-use crate::pages::known::findings::{Finding, Severity, calm, findings};
+use crate::pages::known::findings::{Finding, calm, findings};
 use crate::pages::known::plugins;
 use crate::pages::known::sinks;
 use crate::pages::known::snapshot::Known;
@@ -244,7 +245,7 @@ impl Frame {
     fn finding(&self, finding: &Finding) -> Markup {
         let (class, shape) = match finding.severity {
             Severity::Fault => ("fault", "✕"),
-            Severity::Warning => ("warning", "!"),
+            Severity::Warning | Severity::Good => ("warning", "!"),
         };
         html! {
             p.status.(class) {

@@ -16,6 +16,7 @@ use outbox::why::preceding_change;
 use outbox_event::text::escape;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, span};
+use outbox_store::Severity;
 
 use self::events::{dead, overdue, waits};
 use self::hosts::{aside, behind, gone_hosts, no_host, vanished_hosts};
@@ -30,15 +31,6 @@ use crate::pages::words::{clock, short, verb, visible};
 
 /// More findings of one kind than this are summed up in one: there may be any number of routes and plugins.
 const ONE_BY_ONE: usize = 3;
-
-/// How bad something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Severity {
-    /// A person must act.
-    Fault,
-    /// It works, but will become a problem.
-    Warning,
-}
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +86,8 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         all.extend(current.and_then(|snapshot| unclaimed(snapshot, now)));
         all.extend(current.into_iter().flat_map(aside));
         all.extend(sinks_down(snapshot, now));
-        all.extend(plugins(snapshot));
+        let is_required = |name: &str| reasons.iter().any(|reason| is_failed_plugin(reason, name));
+        all.extend(plugins(snapshot, &is_required));
         all.extend(dead(snapshot, now));
         all.extend(current.and_then(gone_hosts));
         all.extend(current.and_then(|snapshot| vanished_hosts(snapshot, now)));
@@ -105,7 +98,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         all.extend(current.and_then(behind));
     }
     // Stable: findings that affect as many events stay in the order above.
-    all.sort_by_key(|finding| (finding.severity, Reverse(finding.events)));
+    all.sort_by_key(|finding| Reverse((finding.severity, finding.events)));
     // The line about a database that does not answer tells the time itself.
     let old = known.snapshot.as_ref().filter(|_| known.outage.is_none()).and_then(|snapshot| counted(snapshot));
     if let (Some(first), Some(counted)) = (all.first_mut(), old) {
@@ -164,12 +157,16 @@ fn is_covered(reason: &Unready, known: &Known, owner: &str) -> bool {
         UnreadyCode::Plugin => known.snapshot.as_ref().is_some_and(|snapshot| {
             let own = snapshot.nodes.iter().filter(|node| node.alive && node.owner == owner).flat_map(outbox::node::plugins);
             let mut failed = own.filter(|plugin| Trouble::of(plugin.state) == Some(Trouble::Failed));
-            failed.any(|plugin| {
-                reason.message.starts_with(&format!("the required plugin {} does not serve: ", escape(&plugin.name)))
-            })
+            failed.any(|plugin| is_failed_plugin(reason, &plugin.name))
         }),
         _ => false,
     }
+}
+
+/// Whether this host is not ready because this required plugin does not serve.
+fn is_failed_plugin(reason: &Unready, name: &str) -> bool {
+    let start = format!("the required plugin {} does not serve: ", escape(name));
+    reason.code == UnreadyCode::Plugin && reason.message.starts_with(&start)
 }
 
 /// A reason why this host is not ready: its `/readyz` answers 503.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use outbox::purge::Overdue;
-use outbox::why::waits_without_down_sinks;
+use outbox::why::{wait_severity, waits_without_down_sinks};
 use outbox_event::NO_LISTENER;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, number, relative_to, span};
@@ -97,11 +97,12 @@ fn of_worst_route(groups: &[Group]) -> Option<&Group> {
 pub(super) fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     let finding = |wait: &WaitReason| {
         let route = visible(&short(&format!("{}/{}", wait.aggregate_type, wait.event_type), 80));
-        let (events, since) = (count(wait.events, "event"), span(now.since(wait.since)));
-        let sentence = format!("{events} of {route} {} waiting, the first for {since}:", verb(wait.events, "is", "are"));
+        let (events, longest) = (count(wait.events, "event"), now.since(wait.since));
+        let sentence =
+            format!("{events} of {route} {} waiting, the first for {}:", verb(wait.events, "is", "are"), span(longest));
         let of_route =
             query(&[("status", "delayed"), ("aggregate_type", &wait.aggregate_type), ("event_type", &wait.event_type)]);
-        let finding = Finding::new(Severity::Warning, sentence, format!("events?{of_route}"), "Show events");
+        let finding = Finding::new(wait_severity(wait.events, longest), sentence, format!("events?{of_route}"), "Show events");
         finding.said(wait.reason.clone()).affecting(wait.events).began(wait.since, snapshot)
     };
     let waits = waits_without_down_sinks(&snapshot.waits, &snapshot.nodes, &snapshot.routes);

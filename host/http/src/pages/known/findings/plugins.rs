@@ -1,5 +1,6 @@
 //! Plugins that do not serve, or serve an older version.
 
+use outbox::why::failed_plugin_severity;
 use outbox_event::PluginState;
 
 use super::{Finding, ONE_BY_ONE, Severity};
@@ -7,11 +8,18 @@ use crate::pages::known::plugins::{self, LivePlugin};
 use crate::pages::known::snapshot::Snapshot;
 use crate::pages::words::visible;
 
-pub(super) fn plugins(snapshot: &Snapshot) -> Vec<Finding> {
+/// `is_required` says whether this host is not ready because the plugin of this name failed.
+pub(super) fn plugins(snapshot: &Snapshot, is_required: &dyn Fn(&str) -> bool) -> Vec<Finding> {
     let all = plugins::of_all(&snapshot.nodes);
     let told = |trouble: Trouble| {
         let found: Vec<&LivePlugin> = all.iter().filter(|served| Trouble::of(served.plugin.state) == Some(trouble)).collect();
-        let finding = |sentence: String| Finding::new(trouble.severity(), sentence, "plugins", "Show plugins");
+        let is_required = found.iter().any(|served| is_required(&served.plugin.name));
+        let severity = match trouble {
+            Trouble::Failed if is_required => Severity::Fault,
+            Trouble::Failed => failed_plugin_severity(&snapshot.routes),
+            Trouble::Older | Trouble::BreakerOpen => Severity::Warning,
+        };
+        let finding = |sentence: String| Finding::new(severity, sentence, "plugins", "Show plugins");
         if found.len() > ONE_BY_ONE {
             return vec![finding(trouble.of_many(found.len()))];
         }
@@ -49,13 +57,6 @@ impl Trouble {
             PluginState::ServingOlder | PluginState::OlderLoads => Some(Self::Older),
             PluginState::BreakerOpen => Some(Self::BreakerOpen),
             PluginState::Serving | PluginState::Loads | PluginState::Loading | PluginState::Unknown => None,
-        }
-    }
-
-    const fn severity(self) -> Severity {
-        match self {
-            Self::Failed => Severity::Fault,
-            Self::Older | Self::BreakerOpen => Severity::Warning,
         }
     }
 

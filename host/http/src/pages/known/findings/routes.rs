@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use outbox::why::Pauses;
+use outbox::why::{Pauses, unanswered_severity};
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, number, relative_to};
 use outbox_store::RouteRecord;
@@ -57,7 +57,7 @@ pub(super) fn unanswered(snapshot: &Snapshot, now: Timestamp) -> Option<Finding>
     let plugins = plugins::of_all(&snapshot.nodes);
     let dropped = open.iter().take(LOOKED_AT).find_map(|known| dropped(&plugins, known, now));
     let sentence = format!("{} for {listener}{}.", waiting(events), dropped.unwrap_or_default());
-    Some(Finding::new(Severity::Warning, sentence, "events?status=parked", "Show parked events").affecting(events))
+    Some(Finding::new(unanswered_severity(events), sentence, "events?status=parked", "Show parked events").affecting(events))
 }
 
 /// `; plugin shop 1.1.0 no longer answers Order/Paid, which 1.0.0 did, since 14:02:00 UTC`: the version of a plugin that dropped the

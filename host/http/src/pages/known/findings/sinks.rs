@@ -1,6 +1,7 @@
 //! Sinks that are down.
 
 use outbox::node::DownSink;
+use outbox::why::down_sink_severity;
 use outbox_event::time::Timestamp;
 use outbox_event::units::count;
 
@@ -16,11 +17,10 @@ pub(super) fn sinks_down(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
         let events: u64 = all.iter().map(|sink| sink.waiting).sum();
         let and_wait = if events == 0 { String::new() } else { format!("; {}", waiting(events)) };
         let sentence = format!("{} sinks are down{and_wait}.", all.len());
-        return vec![Finding::new(Severity::Fault, sentence, "sinks", "Show sinks").affecting(events)];
+        let severity = all.iter().map(down_sink_severity).max().unwrap_or(Severity::Warning);
+        return vec![Finding::new(severity, sentence, "sinks", "Show sinks").affecting(events)];
     }
     let finding = |sink: &DownSink| {
-        // Elsewhere its events may be delivered; without events nothing is lost.
-        let severity = if sink.other_hosts == 0 && sink.waiting > 0 { Severity::Fault } else { Severity::Warning };
         let sentence = format!(
             "Sink {} has been down{} since {}{}:",
             visible(&short(&sink.name, 80)),
@@ -28,7 +28,7 @@ pub(super) fn sinks_down(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
             utc(sink.outage.since, now),
             events_of_routes(sink)
         );
-        let finding = Finding::new(severity, sentence, "sinks", "Show sinks").said(&*sink.outage.reason);
+        let finding = Finding::new(down_sink_severity(sink), sentence, "sinks", "Show sinks").said(&*sink.outage.reason);
         finding.affecting(sink.waiting).began(sink.outage.since, snapshot)
     };
     all.iter().map(finding).collect()

@@ -94,6 +94,26 @@ fn findings_that_affect_the_most_events_come_first() {
 }
 
 #[test]
+fn failed_plugin_is_a_fault_only_while_events_wait_for_a_listener() {
+    let failed = r#"{"plugins":[{"name":"old","digest":"ab","state":"failed","routes":[],"error":"no world","file":"x"}]}"#;
+    let with_parked = |parked: u64| {
+        let nodes = vec![changed!(NodeRecord { report: Some(failed.to_owned()), ..node("web-1", now()) })];
+        let routes = vec![changed!(RouteRecord { parked, ..route("Order", "Refunded") })];
+        let known = Known { snapshot: Some(Arc::new(Snapshot { nodes, routes, ..snapshot() })), outage: None };
+        let all = findings(&known, &[], "").into_iter();
+        all.map(|finding| (finding.severity, finding.sentence)).collect::<Vec<_>>()
+    };
+    let plugin = "Plugin old failed to load on web-1, and no version of it is running.".to_owned();
+    let waiting = |events: &str| format!("{events} waiting for a listener for Order/Refunded.");
+
+    assert_eq!(with_parked(0), [(Severity::Warning, plugin.clone())]);
+    let few = [(Severity::Fault, plugin.clone()), (Severity::Warning, waiting("1 event is"))];
+    assert_eq!(with_parked(1), few);
+    let many = [(Severity::Fault, waiting("50,000 events are")), (Severity::Fault, plugin)];
+    assert_eq!(with_parked(50_000), many, "findings that affect more events come first");
+}
+
+#[test]
 fn a_sequence_that_is_behind_its_table_comes_first_with_its_fix() {
     let lagging = LaggingSequence { table: "outbox_event".to_owned(), column: "seq".to_owned(), largest: 900, last: 1 };
     let stats = changed!(Stats { dead: 1, ..Stats::default() });
