@@ -72,6 +72,9 @@ fn what_needs_an_operator_is_found_with_its_fix_and_ends_with_8() {
         let found = found(&ended, check);
         assert!(found.contains(part), "{check} does not say `{part}`: {found}");
     }
+    let severities: Vec<_> = findings(&ended).iter().map(|finding| finding["severity"].clone()).collect();
+    let rank = |severity: &serde_json::Value| ["fault", "warning", "good"].iter().position(|one| severity == one);
+    assert!(severities.is_sorted_by_key(rank), "problems come first: {severities:?}");
     let bad = findings(&ended).into_iter().filter(|finding| finding["severity"] != "good");
     assert!(bad.into_iter().all(|finding| finding["fix"].is_string()), "{}", ended.stdout);
     assert!(place.run(&["doctor"]).stdout.contains("→ when that is over: outbox route resume Order/OrderPaid"));
@@ -138,7 +141,7 @@ fn due_events_that_nobody_delivers_are_found_at_once() {
 
     assert_eq!(ended.code, Some(8), "{}", ended.stdout);
     let pending = found(&ended, "pending");
-    assert!(pending.starts_with("\"warning\": ") && pending.contains("no host"), "{pending}");
+    assert!(pending.starts_with("\"fault\": ") && pending.contains("no host"), "{pending}");
     assert!(found(&ended, "routes").starts_with("\"good\": "), "a plugin here answers it: {}", ended.stdout);
     assert_eq!(found(&ended, "nodes"), "\"good\": \"no host is running\"\n");
 }
@@ -205,7 +208,7 @@ fn a_plugin_whose_variable_is_missing_in_this_shell_alone_is_a_warning() {
 
     let ended = place.run(&["doctor", "--plugins", "plugins", "--output", "json"]);
 
-    assert!(found(&alone, "plugins").starts_with("\"fault\": \"order-mailer cannot serve: "), "{}", alone.stdout);
+    assert!(found(&alone, "plugins").starts_with("\"warning\": \"order-mailer cannot serve: "), "{}", alone.stdout);
     let plugins = found(&ended, "plugins");
     assert!(plugins.starts_with("\"warning\": \"order-mailer cannot be checked from this shell: "), "{plugins}");
     assert!(plugins.contains("OUTBOX_PLUGIN_TOKEN is not set") && plugins.contains("serves this very file"), "{plugins}");

@@ -4,6 +4,8 @@ mod advice;
 mod http;
 mod look;
 
+use std::cmp::Reverse;
+
 use clap::Args;
 use outbox::event::{MAX_PAYLOAD_BYTES, OwnerId, Status};
 use outbox::purge::Overdue;
@@ -70,6 +72,8 @@ impl DoctorCommand {
                 }
             });
         }
+        // Stable: findings that affect as many events stay in the order of the checks.
+        findings.sort_by_key(|finding| Reverse((finding.severity, finding.events)));
         show(&findings, self.output)?;
         looked?;
         if findings.iter().all(|finding| finding.severity == Severity::Good) {
@@ -140,6 +144,7 @@ async fn contents(
     findings.extend(look::unclaimed(&nodes, &here.flags, now));
     findings.extend(look::aside(&nodes, now));
     let routes = store.count_routes().await?;
+    look::judged_by_events(findings, &here.failed, &config.plugins.required, &routes);
     // They explain findings. Without the right to read them, the findings are still listed.
     let changes = RecentChanges::read(store, now).await.unwrap_or_default().changes;
     findings.extend(look::sinks(&nodes, &routes, &changes, &here.flags, now));

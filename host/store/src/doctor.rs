@@ -90,22 +90,36 @@ pub struct Finding {
     pub found: String,
     /// What to do about it; `None` when it is good.
     pub fix: Option<String>,
+    /// How many events it affects. A fault affects all of them, `u64::MAX`, unless they were counted.
+    #[serde(skip)]
+    pub events: u64,
 }
 
 impl Finding {
     /// As it should be.
     pub fn good(check: &'static str, found: impl Into<String>) -> Self {
-        Self { check, severity: Severity::Good, found: found.into(), fix: None }
+        Self { check, severity: Severity::Good, found: found.into(), fix: None, events: 0 }
+    }
+
+    /// A problem of this severity.
+    pub fn problem(
+        severity: Severity,
+        check: &'static str,
+        found: impl Into<String>,
+        fix: impl Into<String>,
+        events: u64,
+    ) -> Self {
+        Self { check, severity, found: found.into(), fix: Some(fix.into()), events }
     }
 
     /// It works, and will hurt.
     pub fn warning(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { check, severity: Severity::Warning, found: found.into(), fix: Some(fix.into()) }
+        Self::problem(Severity::Warning, check, found, fix, 0)
     }
 
     /// It does not work.
     pub fn fault(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { check, severity: Severity::Fault, found: found.into(), fix: Some(fix.into()) }
+        Self::problem(Severity::Fault, check, found, fix, u64::MAX)
     }
 }
 

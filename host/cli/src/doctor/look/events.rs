@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use outbox::listener::{Cause, error_kind, is_unroutable};
 use outbox::purge::Overdue;
-use outbox::store::{Finding, NodeRecord, PurgeRow, Record, RouteRecord, Stats, WaitReason};
+use outbox::store::{Finding, NodeRecord, PurgeRow, Record, RouteRecord, Severity, Stats, WaitReason};
 use outbox::time::Timestamp;
-use outbox::why::{Change, OldestWait, waits_without_down_sinks};
+use outbox::why::{Change, OldestWait, wait_severity, waits_without_down_sinks};
 
 use super::{LISTED, after_change};
 use crate::config::Flags;
@@ -17,11 +17,8 @@ pub(in crate::doctor) fn events(stats: &Stats, oldest: OldestWait, flags: &Flags
     let mut findings = Vec::new();
     if stats.blocked > 0 {
         let what = format!("{} behind an earlier one of their aggregate", count(stats.blocked, "event"));
-        findings.push(Finding::warning(
-            "blocked",
-            what,
-            format!("{}\nthen {}", flags.command("outbox route blocked"), flags.command("outbox event why ID")),
-        ));
+        let fix = format!("{}\nthen {}", flags.command("outbox route blocked"), flags.command("outbox event why ID"));
+        findings.push(Finding::problem(Severity::Warning, "blocked", what, fix, stats.blocked));
     } else {
         findings.push(Finding::good("blocked", "no event waits behind another"));
     }
@@ -30,7 +27,7 @@ pub(in crate::doctor) fn events(stats: &Stats, oldest: OldestWait, flags: &Flags
         OldestWait::Nothing => Finding::good("pending", "no event is due"),
         OldestWait::NoHost(age) => {
             let what = format!("{}, and no host that delivers is running", waited(age));
-            Finding::warning("pending", what, "start one with `outbox run`")
+            Finding::fault("pending", what, "start one with `outbox run`")
         }
         OldestWait::Short(age) => Finding::good("pending", waited(age)),
         OldestWait::Explained(age) => Finding::good("pending", format!("{}; hosts report why events wait", waited(age))),
@@ -54,10 +51,11 @@ pub(in crate::doctor) fn waits(
     let finding = |wait: &WaitReason| {
         let verb = if wait.events == 1 { "waits" } else { "wait" };
         let (events, route) = (count(wait.events, "event"), format!("{}/{}", wait.aggregate_type, wait.event_type));
+        let longest = now.since(wait.since);
         let what = format!(
             "{events} of {} {verb}, the oldest has been due for {}: {}",
             short(&route, 160),
-            span(now.since(wait.since)),
+            span(longest),
             short(&wait.reason, 300)
         );
         let list = format!("outbox event list --status delayed --route {}", argument(&route));
@@ -68,7 +66,8 @@ pub(in crate::doctor) fn waits(
             "remove the cause; the host then delivers them by itself, and counts no failure"
         };
         let fix = format!("{remedy}\n{}", flags.command(&list));
-        Finding::warning("waiting", after_change(what, changes, wait.since), fix)
+        let what = after_change(what, changes, wait.since);
+        Finding::problem(wait_severity(wait.events, longest), "waiting", what, fix, wait.events)
     };
     waits_without_down_sinks(waits, nodes, routes).into_iter().take(LISTED).map(finding).collect()
 }
@@ -91,7 +90,8 @@ pub(in crate::doctor) fn retries(waiting: u64, newest: &[Record], flags: &Flags)
     let wait = if waiting == 1 { "waits" } else { "wait" };
     let what = format!("{} failed and {wait} for another attempt{said}", count(waiting, "event"));
     let then = flags.command("outbox event why ID");
-    Finding::warning("retry", what, format!("{}\nthen {then}{breaker}", flags.command("outbox event list --status retry")))
+    let fix = format!("{}\nthen {then}{breaker}", flags.command("outbox event list --status retry"));
+    Finding::problem(Severity::Warning, "retry", what, fix, waiting)
 }
 
 /// Events that were given up: how many, and what the newest of them say. What they say may be over, so that its age is told.
@@ -121,7 +121,7 @@ pub(in crate::doctor) fn dead(dead: u64, newest: &[Record], changes: &[Change], 
         Some(first) => after_change(what, changes, first),
         None => what,
     };
-    Finding::warning("dead", what, format!("{before}\n{}", commands.join("\n")))
+    Finding::problem(Severity::Fault, "dead", what, format!("{before}\n{}", commands.join("\n")), dead)
 }
 
 /// The first of the texts whose kind is the most frequent one.

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use outbox::Route;
 use outbox::listener::{awaited, is_unroutable};
-use outbox::store::{Finding, Record, RouteRecord};
+use outbox::store::{Finding, Record, RouteRecord, Severity};
 use outbox::time::Timestamp;
-use outbox::why::{MISSPELT, Pauses, first_listener, may_be_misspelt, passed_over, resume_command};
+use outbox::why::{MISSPELT, Pauses, first_listener, may_be_misspelt, passed_over, resume_command, unanswered_severity};
 
 use super::events::most_often;
 use crate::config::Flags;
@@ -83,7 +83,8 @@ fn paused(known: &RouteRecord, routes: &[RouteRecord], parked: &[Record], here: 
     let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
     let held = if held > 0 { format!("; {up_to}{} held back", count(held, "event")) } else { String::new() };
     let fix = format!("when that is over: {}", here.flags.command(&resume_command(route)));
-    Finding::warning(CHECK, format!("{route} has been paused by {by}{since}{why}{held}"), fix)
+    let what = format!("{route} has been paused by {by}{since}{why}{held}");
+    Finding::problem(Severity::Warning, CHECK, what, fix, all)
 }
 
 fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons<'_>, here: &Here) -> Finding {
@@ -111,12 +112,17 @@ fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons
         let relay = passed_over(route, &here.relays).map_or_else(String::new, |why| format!("\n{why}"));
         format!("bring back a plugin, listener or relay that answers {route}; see `outbox plugin list`{relay}")
     };
-    Finding::warning(CHECK, what, fix)
+    let events = waiting(known);
+    Finding::problem(unanswered_severity(events), CHECK, what, fix, events)
+}
+
+/// The events of a route without a listener that wait.
+fn waiting(known: &RouteRecord) -> u64 {
+    if known.parked > 0 { known.parked } else { known.waiting }
 }
 
 /// All of them in one finding: those with the most events, and what is to be done for how many of them.
 fn many_unanswered(unanswered: &[&RouteRecord], routes: &[RouteRecord], reasons: &Reasons<'_>, here: &Here) -> Finding {
-    let waiting = |known: &RouteRecord| if known.parked > 0 { known.parked } else { known.waiting };
     let events: u64 = unanswered.iter().map(|known| waiting(known)).sum();
     let mut most: Vec<&RouteRecord> = unanswered.to_vec();
     most.sort_by_key(|known| std::cmp::Reverse(waiting(known)));
@@ -146,7 +152,7 @@ fn many_unanswered(unanswered: &[&RouteRecord], routes: &[RouteRecord], reasons:
     fixes.extend(misspelt);
     fixes.extend(passed_over);
     fixes.push(format!("{}  shows them all", here.flags.command("outbox route list")));
-    Finding::warning(CHECK, what, fixes.join("\n"))
+    Finding::problem(unanswered_severity(events), CHECK, what, fixes.join("\n"), events)
 }
 
 /// Why events wait for a listener, as the hosts saw it that parked them.

@@ -1,12 +1,30 @@
-//! Plugins that do not load in this shell, and that a host serves all the same.
+//! Plugins that do not load in this shell, although a host serves them or no event waits for them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use outbox::store::{Finding, NodeRecord};
+use outbox::store::{Finding, NodeRecord, RouteRecord};
+use outbox::why::failed_plugin_severity;
 
 use super::plugins::cannot_serve;
 use crate::output::argument;
 use crate::plugins::{PluginState, PluginStatus};
+
+/// Lowers the severity of plugins that do not load while no event waits for a listener, unless a host requires them.
+pub(in crate::doctor) fn judged_by_events(
+    findings: &mut [Finding],
+    failed: &[PluginStatus],
+    required: &BTreeSet<String>,
+    routes: &[RouteRecord],
+) {
+    let severity = failed_plugin_severity(routes);
+    for plugin in failed.iter().filter(|plugin| !required.contains(&plugin.name)) {
+        let said = cannot_serve(plugin).found;
+        if let Some(finding) = findings.iter_mut().find(|finding| finding.found == said) {
+            (finding.severity, finding.events) = (severity, 0);
+        }
+    }
+}
 
 /// A host may have what is missing here, such as an environment variable: where it serves this very file, that is no fault.
 pub(in crate::doctor) fn served_by_hosts(findings: &mut [Finding], failed: &[PluginStatus], nodes: &[NodeRecord]) {

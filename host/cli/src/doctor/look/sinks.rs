@@ -1,9 +1,9 @@
 //! Sinks that are down.
 
 use outbox::node::{DownSink, delivering_sinks};
-use outbox::store::{Finding, NodeRecord, RouteRecord};
+use outbox::store::{Finding, NodeRecord, RouteRecord, Severity};
 use outbox::time::Timestamp;
-use outbox::why::Change;
+use outbox::why::{Change, down_sink_severity};
 
 use super::{LISTED, after_change};
 use crate::config::Flags;
@@ -46,7 +46,8 @@ pub(in crate::doctor) fn sinks(
         );
         let test = flags.command(&format!("outbox sinks test {}", argument(&sink.name)));
         let fix = format!("remove the cause; the host tries again by itself, and counts no failure of relayed events\n{test}");
-        Finding::warning("sinks", after_change(what, changes, sink.outage.since), fix)
+        let what = after_change(what, changes, sink.outage.since);
+        Finding::problem(down_sink_severity(sink), "sinks", what, fix, sink.waiting)
     };
     if down.is_empty() {
         return vec![Finding::good("sinks", "no sink is down")];
@@ -56,7 +57,9 @@ pub(in crate::doctor) fn sinks(
         let names = more.iter().map(|one| short(&one.name, 64)).take(MORE_SINKS).collect::<Vec<_>>().join(", ");
         let and_more = if more.len() > MORE_SINKS { format!(", and {} more", more.len() - MORE_SINKS) } else { String::new() };
         let what = format!("also down: {names}{and_more}");
-        findings.push(Finding::warning("sinks", what, flags.command("outbox sinks list")));
+        let severity = more.iter().map(down_sink_severity).max().unwrap_or(Severity::Warning);
+        let events = more.iter().map(|one| one.waiting).sum();
+        findings.push(Finding::problem(severity, "sinks", what, flags.command("outbox sinks list"), events));
     }
     findings
 }

@@ -1,6 +1,6 @@
 //! Events that are stuck at hosts although others are delivered.
 
-use outbox::store::{Finding, NodeRecord, StuckEvents, StuckReason};
+use outbox::store::{Finding, NodeRecord, Severity, StuckEvents, StuckReason};
 use outbox::time::Timestamp;
 
 use super::LISTED;
@@ -22,7 +22,7 @@ pub(in crate::doctor) fn refused(nodes: &[NodeRecord], flags: &Flags) -> Option<
          their events would be delivered again{}",
         explain(&stuck, flags)
     );
-    Some(Finding::fault("outcomes", what, fix))
+    Some(Finding::problem(Severity::Fault, "outcomes", what, fix, stuck.count.into()))
 }
 
 /// Outcomes that wait for a lock for long.
@@ -40,7 +40,7 @@ pub(in crate::doctor) fn locked(nodes: &[NodeRecord], flags: &Flags, now: Timest
          xact_start; MySQL and MariaDB: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started{}",
         explain(&stuck, flags)
     );
-    Some(Finding::warning("outcomes", what, fix))
+    Some(Finding::problem(Severity::Warning, "outcomes", what, fix, stuck.count.into()))
 }
 
 /// Due events that the database does not let hosts claim, or whose payloads it cannot return.
@@ -57,7 +57,7 @@ pub(in crate::doctor) fn unclaimed(nodes: &[NodeRecord], flags: &Flags, now: Tim
          a backup, or delete it{}",
         explain(&stuck, flags)
     );
-    Some(Finding::fault("claims", what, fix))
+    Some(Finding::problem(Severity::Fault, "claims", what, fix, stuck.count.into()))
 }
 
 /// `, for 4 min`: how long the oldest has been stuck.

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::event::OwnerId;
-use outbox::store::{AuditRecord, Node, NodeRecord, Record, Severity, Stats};
+use outbox::store::{AuditRecord, Node, NodeRecord, Record, RouteRecord, Severity, Stats};
 use outbox::time::Timestamp;
 use outbox::why::OldestWait;
 use outbox::{Envelope, Route, Status};
@@ -84,11 +84,12 @@ fn events_that_need_somebody_are_told() {
     let (short, long) = (Duration::from_secs(1), Duration::from_secs(600));
     assert_eq!(worst(&found(0, OldestWait::Nothing)), Severity::Good);
     let findings = found(2, OldestWait::NoHost(long));
-    assert!(findings.iter().all(|finding| finding.severity == Severity::Warning && finding.fix.is_some()), "{findings:?}");
+    assert!(findings.iter().all(|finding| finding.fix.is_some()), "{findings:?}");
+    assert_eq!((findings[0].severity, findings[1].severity), (Severity::Warning, Severity::Fault), "{findings:?}");
     assert!(findings[1].fix.as_deref().is_some_and(|fix| fix.contains("start one")), "{findings:?}");
     assert_eq!(
         (worst(&found(0, OldestWait::Short(short))), worst(&found(0, OldestWait::NoHost(short)))),
-        (Severity::Good, Severity::Warning)
+        (Severity::Good, Severity::Fault)
     );
     let explained = found(0, OldestWait::Explained(long));
     assert_eq!(worst(&explained), Severity::Good);
@@ -205,4 +206,31 @@ fn failed(error: Option<&str>) -> Record {
     let mut record = Record::inserted(1, &envelope, NOW);
     (record.status, record.attempts, record.last_error) = (Status::Retry, 1, error.map(str::to_owned));
     record
+}
+
+#[test]
+fn failed_plugin_is_a_fault_only_while_events_wait_for_a_listener_or_hosts_require_it() {
+    let failed = PluginStatus {
+        name: "old".to_owned(),
+        version: None,
+        digest: None,
+        state: PluginState::Failed,
+        routes: Vec::new(),
+        more_routes: 0,
+        error: Some("it is no component".to_owned()),
+        file: "plugins/old.wasm".into(),
+        details: Default::default(),
+    };
+    let mut parked = RouteRecord::new(Route::new("Order", "OrderPlaced").unwrap());
+    parked.parked = 1;
+    let severity = |required: &[&str], routes: &[RouteRecord]| {
+        let required = required.iter().map(|name| (*name).to_owned()).collect();
+        let mut findings = of_plugins("plugins", std::slice::from_ref(&failed), &BTreeSet::new());
+        judged_by_events(&mut findings, std::slice::from_ref(&failed), &required, routes);
+        worst(&findings)
+    };
+
+    assert_eq!(severity(&[], &[]), Severity::Warning);
+    assert_eq!(severity(&[], &[parked]), Severity::Fault);
+    assert_eq!(severity(&["old"], &[]), Severity::Fault);
 }
