@@ -31,20 +31,12 @@ impl NodeCommand {
     }
 }
 
-fn state(node: &NodeRecord) -> &'static str {
-    match (node.alive, node.stands_aside()) {
-        (false, _) => "gone",
-        (true, true) => "aside",
-        (true, false) => "alive",
-    }
-}
-
 /// The hosts, and below them what they cannot deliver.
 fn table(nodes: &[NodeRecord]) -> String {
     let rows = nodes.iter().map(|node| {
         [
             short(&node.label, 40),
-            state(node).to_owned(),
+            node.state().to_owned(),
             shown(&node.mode).into_owned(),
             shown(&node.version).into_owned(),
             relative(node.started_at),

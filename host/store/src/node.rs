@@ -155,6 +155,16 @@ impl NodeRecord {
         self.alive && !self.stands_aside()
     }
 
+    /// Its state in one word: `alive`, `aside` or `gone`.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match (self.alive, self.stands_aside()) {
+            (false, _) => "gone",
+            (true, true) => "aside",
+            (true, false) => "alive",
+        }
+    }
+
     /// The stuck event with this `seq`, with the reason, if the host is alive and names it.
     #[must_use]
     pub fn stuck_event(&self, seq: u64) -> Option<(StuckReason, &StuckEvent)> {

@@ -104,7 +104,7 @@ fn node_lines(nodes: &[NodeRecord], now: Timestamp) -> Vec<String> {
     let rows = nodes.into_iter().map(|node| {
         [
             short(&node.label, 40),
-            if node.alive { "alive" } else { "gone" }.to_owned(),
+            node.state().to_owned(),
             shown(&node.mode).into_owned(),
             or_dash(Some(&node.version)),
             relative_to(node.started_at, now),
@@ -120,7 +120,7 @@ mod tests {
     use outbox::Route;
     use outbox::event::OwnerId;
     use outbox::node::{SinkOutage, SinkState, SinkStatus};
-    use outbox::store::{ListenerReport, Node, OpenBreaker, RouteRecord, Stats};
+    use outbox::store::{ListenerReport, Node, OpenBreaker, RouteRecord, StalledRoute, Stats};
 
     use super::*;
 
@@ -207,6 +207,21 @@ mod tests {
         let line = text.lines().find(|line| line.starts_with("Order/Event02 ")).unwrap_or_else(|| panic!("{text}"));
         assert!(line.contains("open for 4 min, next try in 20 s"), "{text}");
         assert_eq!(text.matches("open for").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn host_that_stands_aside_is_not_called_alive() {
+        let mut sample = sample(1);
+        sample.nodes[1].room = 0;
+        let texts = ["Order/Event00", "the sink orders", "connection refused"].map(str::to_owned);
+        let [route, listener, reason] = texts;
+        let stalled = StalledRoute::new(route, listener, reason, sample.at);
+        sample.nodes[1].listeners = ListenerReport::new(String::new(), [stalled]);
+
+        let lines = frame(&sample, &Rates::default(), "sqlite:outbox.db", (120, 40));
+
+        let host = lines.iter().find(|line| line.starts_with("shop 2 ")).unwrap_or_else(|| panic!("{lines:#?}"));
+        assert!(host.contains(" aside ") && !host.contains(" alive "), "{host}");
     }
 
     #[test]
