@@ -167,6 +167,49 @@ tests:
     promtool(&["test", "rules", written.path().to_str().expect("a path in UTF-8")], "");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plugin_that_did_not_load_at_the_start_raises_an_alert_until_its_file_serves() {
+    let db = Sqlite::fresh().await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let file_of_plugin = directory.path().join("shop.wasm");
+    fs::write(&file_of_plugin, "no component").expect("writes");
+    let outbox = outbox(&db).metrics(MetricsConfig::default()).plugins(directory.path()).start().await.expect("starts");
+    let loaded = || Scrape::of(&outbox.prometheus()).value("outbox_plugin_loaded{plugin=\"shop\"}");
+
+    assert_eq!(loaded(), Some(0.0), "known at the first scrape");
+    let component = Guest::new("(call $done)").named("shop").version("1.0.0").routes(&[("Order", "OrderPlaced")]).build();
+    fs::write(&file_of_plugin, component).expect("writes");
+    outbox.plugins().expect("a directory was given").rescan().await;
+    assert_eq!(loaded(), Some(1.0));
+    outbox.shutdown().await;
+
+    let firing = "count by (plugin) (ALERTS{alertstate=\"firing\",alertname=\"OutboxPluginNotLoaded\"})";
+    let test = format!(
+        "rule_files: ['{}']
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'outbox_plugin_loaded{{instance=\"web-1\",plugin=\"shop\"}}'
+        values: '0+0x40 1+0x20'
+      - series: 'outbox_plugin_loaded{{instance=\"web-2\",plugin=\"shop\"}}'
+        values: '1+0x60'
+    promql_expr_test:
+      - expr: '{firing}'
+        eval_time: 30m
+        exp_samples:
+          - labels: '{{plugin=\"shop\"}}'
+            value: 1
+      - expr: '{firing}'
+        eval_time: 50m
+",
+        file("alerts.yml").display(),
+    );
+    let written = tempfile::NamedTempFile::new().expect("a file can be made");
+    fs::write(&written, test).expect("written");
+    promtool(&["test", "rules", written.path().to_str().expect("a path in UTF-8")], "");
+}
+
 #[test]
 fn the_dashboard_can_be_read_and_each_of_its_panels_asks_for_something() {
     let dashboard: serde_json::Value = serde_json::from_str(&text("dashboard.json")).expect("it is JSON");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outbox_event::SinkStatus;
+use outbox_event::{PluginStatus, SinkStatus};
 
 use super::prometheus;
 use super::sampler::Sample;
@@ -25,6 +25,8 @@ pub(crate) struct Exposition<'a> {
     pub(crate) sample: Option<Sample>,
     /// The sinks, as this host sees them.
     pub(crate) sinks: Vec<SinkStatus>,
+    /// The plugins of this host.
+    pub(crate) plugins: Vec<PluginStatus>,
     /// What became of spans; `None` where none are exported.
     #[cfg(feature = "otel")]
     pub(crate) spans: Option<&'a super::span_counts::SpanCounts>,
@@ -248,6 +250,15 @@ impl Exposition<'_> {
     }
 
     fn plugins(&self, snapshot: &mut Snapshot) {
+        let loaded = snapshot.family(
+            "plugin_loaded",
+            MetricType::Gauge,
+            "0 while the file of a plugin does not serve because it did not load, even if an older version serves; 1 otherwise, also while \
+             it is being loaded.",
+        );
+        for plugin in &self.plugins {
+            loaded.series(&[("plugin", plugin.name.as_str())], plugin.error.is_none());
+        }
         let plugins = self.metrics.calls.of_plugins();
         let counts: Vec<_> = plugins.iter().map(|(name, totals)| (&**name, totals.counts())).collect();
         let calls = snapshot.family(

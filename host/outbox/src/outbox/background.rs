@@ -234,8 +234,6 @@ impl<S> Background<'_, S> {
     /// What tells of all of them.
     pub(super) fn monitor(&self, loaded: &Loaded) -> Monitor {
         let Self { wanted, parts, .. } = self;
-        #[cfg(not(feature = "wasm"))]
-        let _ = loaded;
         Monitor(Arc::new(Watched {
             mode: wanted.mode,
             database: self.store.kind(),
@@ -245,6 +243,7 @@ impl<S> Background<'_, S> {
             in_flight: parts.in_flight.clone(),
             sampled: self.sampled.clone(),
             sinks: self.sinks.clone(),
+            plugins: loaded.lister(),
             #[cfg(feature = "otel")]
             spans: wanted.telemetry.as_ref().and_then(crate::telemetry::Telemetry::spans),
             stopped: self.stop.clone(),
@@ -253,7 +252,7 @@ impl<S> Background<'_, S> {
             poller: wanted.delivers().then(|| (parts.poller_pulse.clone(), wanted.poller.interval)),
             heartbeat: wanted.delivers().then(|| (parts.heartbeat_pulse.clone(), wanted.dispatcher.lease / HEARTBEATS)),
             #[cfg(feature = "wasm")]
-            plugins: loaded.plugins.as_ref().map(|plugins| plugins.required()),
+            required: loaded.plugins.as_ref().map(|plugins| plugins.required()),
         }))
     }
 }

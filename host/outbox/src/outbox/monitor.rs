@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Mode, Outbox};
 use crate::metrics::{Exposition, Metrics, Sampled};
-use crate::node::{SinkReport, SinkStatus};
+use crate::node::{PluginLister, SinkReport, SinkStatus};
 use crate::queue::{InFlight, Queue};
 use crate::readiness::{Pulse, Readiness, SchemaFault, Unready, UnreadyCode};
 use crate::store::SharedStore;
@@ -42,6 +42,8 @@ pub(super) struct Watched {
     /// `None` where the table is not looked at.
     pub(super) sampled: Option<Arc<Sampled>>,
     pub(super) sinks: SinkReport,
+    /// `None` without plugins.
+    pub(super) plugins: Option<PluginLister>,
     /// What became of spans; `None` where none are exported.
     #[cfg(feature = "otel")]
     pub(super) spans: Option<Arc<crate::telemetry::SpanCounts>>,
@@ -53,7 +55,7 @@ pub(super) struct Watched {
     /// The same of the heartbeat.
     pub(super) heartbeat: Option<(Arc<Pulse>, Duration)>,
     #[cfg(feature = "wasm")]
-    pub(super) plugins: Option<crate::wasm::RequiredPlugins>,
+    pub(super) required: Option<crate::wasm::RequiredPlugins>,
 }
 
 impl Monitor {
@@ -76,6 +78,7 @@ impl Monitor {
             in_flight: in_flight.len(),
             sample: sampled.as_ref().map(|sampled| sampled.at(Instant::now())),
             sinks: self.sinks(),
+            plugins: self.0.plugins.as_ref().map(|list| list()).unwrap_or_default(),
             #[cfg(feature = "otel")]
             spans: self.0.spans.as_deref(),
         }
@@ -92,9 +95,9 @@ impl Monitor {
         reasons.extend(self.stuck_heartbeat(Instant::now()));
         reasons.extend(self.0.schema.get().map(|fault| Unready::new(UnreadyCode::Schema, fault)));
         #[cfg(feature = "wasm")]
-        let plugins = self.0.plugins.iter().flat_map(crate::wasm::RequiredPlugins::missing);
+        let missing = self.0.required.iter().flat_map(crate::wasm::RequiredPlugins::missing);
         #[cfg(feature = "wasm")]
-        reasons.extend(plugins.map(|fault| Unready::new(UnreadyCode::Plugin, fault)));
+        reasons.extend(missing.map(|fault| Unready::new(UnreadyCode::Plugin, fault)));
         Readiness::new(reasons).with_stalled(self.0.metrics.stalls.routes())
     }
 
