@@ -4,7 +4,7 @@
 //! was removed nothing is remembered, so that it stays removed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,13 +38,16 @@ pub(crate) struct Version {
 /// The versions that served from one plugins directory.
 pub(crate) struct LastGood {
     private: Arc<Private>,
-    /// Which directory: several hosts of one user share the private directory.
+    /// A digest of the directory's path: several hosts of one user share the private directory.
     place: String,
 }
 
 impl LastGood {
     pub(crate) fn new(private: Arc<Private>, dir: &Path) -> Self {
-        let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        // The configured path: a deployment may replace a symbolic link in it, and the earlier versions must remain known.
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        // Without a trailing slash.
+        let dir: PathBuf = dir.components().collect();
         let digest = Sha256::digest(dir.as_os_str().as_encoded_bytes());
         Self { private, place: data_encoding::HEXLOWER.encode(&digest[..8]) }
     }

@@ -1,5 +1,6 @@
 //! What serves after a restart at which the file does not load: the last version that did.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -78,6 +79,26 @@ async fn after_a_broken_update_a_restart_serves_the_last_good_version_and_says_s
     put(dir.path(), "mailer.toml", b"isolation = \"batch\"\n");
     let (plugins, listeners) = start(dir.path(), &cache).await;
     assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::Serving, Some(2_000)));
+}
+
+#[tokio::test]
+async fn last_good_version_serves_after_a_deployment_replaced_a_link_to_the_directory() {
+    let home = tempfile::tempdir().unwrap();
+    let (cache, current) = (home.path().join("cache"), home.path().join("current"));
+    let [before, after] = ["41", "42"].map(|release| home.path().join(release));
+    for release in [&before, &after] {
+        std::fs::create_dir_all(release.join("plugins")).unwrap();
+    }
+    answering(1_000).write(&before.join("plugins"), "mailer");
+    put(&after.join("plugins"), "mailer.wasm", b"broken");
+    symlink(&before, &current).unwrap();
+    serve_once(&current.join("plugins"), &cache, 1_000).await;
+
+    std::fs::remove_file(&current).unwrap();
+    symlink(&after, &current).unwrap();
+    let (plugins, listeners) = start(&current.join("plugins/"), &cache).await;
+
+    assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::ServingOlder, Some(1_000)));
 }
 
 #[tokio::test]
