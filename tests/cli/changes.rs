@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::Value;
 use support::sample_plugins;
 
-use crate::program::{Ended, LOOK_AGAIN, PATIENCE, Place};
+use crate::program::{Ended, Host, LOOK_AGAIN, PATIENCE, Place};
 
 /// The records of this action, newest first.
 fn records(place: &Place, action: &str) -> Vec<Value> {
@@ -63,8 +63,43 @@ fn a_swap_a_rollback_and_the_life_of_a_host_are_in_the_audit_log() {
     let to = by_hand["selector"]["to"].as_str().expect("a digest");
     assert!(back["selector"]["to"].as_str().is_some_and(|version| version.contains(to)), "{by_hand} {back}");
     assert_eq!(by_hand["reason"], "it mails twice");
-    assert_eq!(records(&place, "load_plugin"), Vec::<Value>::new(), "what a host loads at its start belongs to the start");
+    let loaded = records(&place, "load_plugin");
+    assert_eq!(loaded.len(), 1, "no host recorded the plugin before: {loaded:?}");
+    assert_eq!(loaded[0]["selector"]["to"], swap["selector"]["from"]);
     assert_eq!(records(&place, "stop_host").len(), 1);
     let table = place.ok(&["audit", "list"]);
     assert!(table.contains("swap_plugin") && table.contains("order-mailer ") && table.contains(" → "), "{table}");
+}
+
+#[test]
+fn start_with_another_version_of_a_plugin_is_recorded_as_a_swap() {
+    let place = Place::migrated();
+    let cache = place.path().join("cache");
+    place.plugin("order-mailer");
+    let run = || {
+        let mut command = place.command(&["run", "--plugins", "plugins", "--log", "info"]);
+        command.env("XDG_CACHE_HOME", &cache);
+        let mut host = Host::of(command);
+        host.wait_for_line("it says that it is ready", |line| line == "ready");
+        wait_until_the_plugin_serves(&place);
+        host
+    };
+    let stop = |host: Host| {
+        host.signal("TERM");
+        assert_eq!(host.end().0.code(), Some(0));
+    };
+    let host = run();
+    let loaded = wait_for_records(&place, "load_plugin", 1).remove(0);
+    stop(host);
+    stop(run());
+    assert_eq!(records(&place, "swap_plugin"), Vec::<Value>::new(), "the same version");
+
+    fs::copy(sample_plugins().join("noop.wasm"), place.path().join("plugins/order-mailer.wasm")).expect("can be copied");
+    let host = run();
+    let swap = wait_for_records(&place, "swap_plugin", 1).remove(0);
+    stop(host);
+
+    assert_eq!(swap["selector"]["from"], loaded["selector"]["to"]);
+    assert_eq!(swap["actor"], records(&place, "start_host")[0]["actor"]);
+    assert_eq!(records(&place, "load_plugin").len(), 1);
 }

@@ -11,10 +11,14 @@ use tokio::sync::watch;
 
 use super::PluginLister;
 use crate::metrics::Metrics;
-use crate::store::{Audit, Store};
+use crate::store::{Audit, AuditFilter, Store, StoreError};
 
 /// How often the host compares its plugins with those that it last saw.
 const CHECK: Duration = Duration::from_secs(1);
+/// The age of the oldest records that are compared with the plugins of a host that starts.
+const RECORDS_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// The most records of one action that are compared.
+const MOST_RECORDS: u32 = 1_000;
 
 /// Records the changes of this host until it stops.
 pub(crate) struct ChangeLog {
@@ -30,7 +34,8 @@ pub(crate) struct ChangeLog {
 }
 
 impl ChangeLog {
-    /// For the host with this label. The plugins that `lister` lists now belong to its start.
+    /// For the host with this label. The plugins that `lister` lists now belong to its start: they are recorded only if hosts recorded
+    /// other versions before.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         metrics: Arc<Metrics>,
@@ -45,7 +50,20 @@ impl ChangeLog {
 
     /// Records the start, then changes of plugins, and the stop when the host has left.
     pub(crate) async fn run(mut self, mut left: watch::Receiver<bool>) {
+        if self.lister.is_some() {
+            self.plugins.recorded = match recorded_versions(&*self.store).await {
+                Ok(versions) => Some(versions),
+                Err(error) => {
+                    self.metrics.db_error(&error);
+                    tracing::warn!(error = %crate::chain(&error), "earlier plugin versions not read from the audit log");
+                    None
+                }
+            };
+        }
         self.record("start_host", &self.about).await;
+        for (action, selector) in self.plugins.changes_by_start() {
+            self.record(action, &selector).await;
+        }
         loop {
             tokio::select! {
                 _ = left.wait_for(|left| *left) => break,
@@ -75,9 +93,33 @@ impl ChangeLog {
     }
 }
 
+/// The version of each plugin that hosts recorded last.
+async fn recorded_versions(store: &dyn Store) -> Result<BTreeMap<String, String>, StoreError> {
+    let since = store.now().await?.minus(RECORDS_AGE);
+    let mut records = Vec::new();
+    for action in ["load_plugin", "swap_plugin", "unload_plugin"] {
+        let filter = AuditFilter { action: Some(action.to_owned()), since: Some(since), ..AuditFilter::default() };
+        records.extend(store.list_audit(&filter, MOST_RECORDS).await?);
+    }
+    records.sort_by_key(|record| record.id);
+    let mut versions = BTreeMap::new();
+    for record in records {
+        let Some(plugin) = record.selector["plugin"].as_str() else { continue };
+        match record.selector["to"].as_str() {
+            Some(version) => versions.insert(plugin.to_owned(), version.to_owned()),
+            None => versions.remove(plugin),
+        };
+    }
+    Ok(versions)
+}
+
 /// The plugins as they were when the host last looked.
 #[derive(Debug, Default)]
-struct Plugins(BTreeMap<String, Known>);
+struct Plugins {
+    known: BTreeMap<String, Known>,
+    /// The version of each plugin that hosts recorded before this one started; `None` if they are not known.
+    recorded: Option<BTreeMap<String, String>>,
+}
 
 /// One plugin as it was.
 #[derive(Debug)]
@@ -94,7 +136,14 @@ impl Plugins {
             let is_starting = status.state == PluginState::Loading;
             (status.name.clone(), Known { serving: serving(&status), is_starting })
         };
-        Self(listed.into_iter().map(known).collect())
+        Self { known: listed.into_iter().map(known).collect(), recorded: None }
+    }
+
+    /// The plugins that serve since the start, in another version than hosts recorded before.
+    fn changes_by_start(&self) -> Vec<(&'static str, Value)> {
+        let change =
+            |(plugin, known): (&String, &Known)| change_by_start(self.recorded.as_ref()?, plugin, known.serving.as_ref()?);
+        self.known.iter().filter_map(change).collect()
     }
 
     /// The changes since the last look: actions, and plugins with their versions.
@@ -105,7 +154,7 @@ impl Plugins {
             return changes;
         }
         let is_listed = |name: &String| listed.iter().any(|status| status.name == *name);
-        self.0.retain(|name, known| {
+        self.known.retain(|name, known| {
             let is_gone = !is_listed(name);
             if let Some(from) = known.serving.as_ref().filter(|_| is_gone) {
                 changes.push(("unload_plugin", json!({ "plugin": name, "from": version(from) })));
@@ -113,7 +162,7 @@ impl Plugins {
             !is_gone
         });
         for status in listed.into_iter().map(PluginStatus::shortened) {
-            let known = self.0.entry(status.name.clone()).or_insert(Known { serving: None, is_starting: false });
+            let known = self.known.entry(status.name.clone()).or_insert(Known { serving: None, is_starting: false });
             let Some(now) = serving(&status) else {
                 // If a file has failed, the version that is loaded later does not belong to the start.
                 known.is_starting &= status.state == PluginState::Loading;
@@ -129,11 +178,24 @@ impl Plugins {
                     let selector = json!({ "plugin": plugin, "from": version(&from), "to": version(&now) });
                     changes.push(("swap_plugin", selector));
                 }
-                None if is_starting => {}
+                None if is_starting => {
+                    let recorded = self.recorded.as_ref();
+                    changes.extend(recorded.and_then(|recorded| change_by_start(recorded, plugin, &now)));
+                }
                 None => changes.push(("load_plugin", json!({ "plugin": plugin, "to": version(&now) }))),
             }
         }
         changes
+    }
+}
+
+/// The change that the start of a host with this version of a plugin is: `None` if hosts recorded the same version last.
+fn change_by_start(recorded: &BTreeMap<String, String>, plugin: &str, now: &PluginSwap) -> Option<(&'static str, Value)> {
+    let to = version(now);
+    match recorded.get(plugin) {
+        Some(from) if *from == to => None,
+        Some(from) => Some(("swap_plugin", json!({ "plugin": plugin, "from": from, "to": to }))),
+        None => Some(("load_plugin", json!({ "plugin": plugin, "to": to }))),
     }
 }
 
@@ -196,6 +258,29 @@ mod tests {
         let unloaded = json!({ "plugin": "mailer", "from": "1.1.0 (digest-3)" });
         let loaded = json!({ "plugin": "added", "to": "0.1.0 (digest-4)" });
         assert_eq!(moved, [("unload_plugin", unloaded), ("load_plugin", loaded)]);
+    }
+
+    #[test]
+    fn start_with_another_version_than_was_recorded_is_a_swap() {
+        let (same, other, late) =
+            (swap(1, "loaded", Some("1.0.0")), swap(2, "loaded", Some("2.0.0")), swap(3, "loaded", Some("3.0.0")));
+        let listed = |late: &[PluginSwap]| {
+            vec![
+                plugin("same", std::slice::from_ref(&same)),
+                plugin("other", std::slice::from_ref(&other)),
+                plugin("added", std::slice::from_ref(&other)),
+                plugin("late", late),
+            ]
+        };
+        let mut plugins = Plugins::at_start(listed(&[]));
+        let recorded = [("same", "1.0.0 (digest-1)"), ("other", "1.9.0 (ab)"), ("late", "2.9.0 (cd)")];
+        plugins.recorded = Some(recorded.map(|(plugin, version)| (plugin.to_owned(), version.to_owned())).into());
+
+        let added = ("load_plugin", json!({ "plugin": "added", "to": "2.0.0 (digest-2)" }));
+        let swapped = ("swap_plugin", json!({ "plugin": "other", "from": "1.9.0 (ab)", "to": "2.0.0 (digest-2)" }));
+        assert_eq!(plugins.changes_by_start(), [added, swapped]);
+        let swapped_late = json!({ "plugin": "late", "from": "2.9.0 (cd)", "to": "3.0.0 (digest-3)" });
+        assert_eq!(plugins.changes(listed(std::slice::from_ref(&late))), [("swap_plugin", swapped_late)]);
     }
 
     #[test]
