@@ -12,7 +12,7 @@ use outbox::listener::BreakerConfig;
 use outbox::sink::{Message, Sink, SinkError, Sinks};
 use outbox::store::{NewRow, NodeRecord, NodeStore as _, Ownership, WriteStore as _};
 use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, PostgresStore, RelayConfig, TransactionalStore};
-use support::{Database, Harness, Postgres, Recorder, eventually};
+use support::{Database, Harness, Postgres, Recorder, Sqlite, eventually};
 
 use crate::common::{HOUR, ROUTE, commit_one, done, eager, orders};
 
@@ -138,6 +138,28 @@ pub(crate) async fn a_host_that_cannot_reach_one_topic_stands_aside_for_one_that
     assert!(row.listeners.stalled[0].reason.contains("the odd topic has no leader"), "{row:?}");
     assert_eq!(db.number("SELECT count(*) FROM outbox_event WHERE attempts > 0").await, 0, "the outage costs no attempt");
     tokio::join!(healthy.shutdown(), sick.shutdown());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn report_of_a_host_has_times_by_the_databases_clock() {
+    let db = Sqlite::fresh().await;
+    db.let_pass(HOUR).await;
+    let broker = Arc::new(Broker::default());
+    broker.reachable(false);
+    let host = relays(db.typed(), Mode::MultiNode, "web", &broker).start().await.expect("starts");
+    insert(&db, 1).await;
+
+    eventually("its row names the difference of the clocks", async || {
+        outbox::node::clock_difference(&node(&db, "web").await).is_some()
+    })
+    .await;
+    eventually("the outage began by the database's clock", async || {
+        let (sinks, now) = (outbox::node::sinks(&node(&db, "web").await), db.now().await);
+        let since = sinks.first().and_then(|sink| sink.outage.as_ref()).map(|outage| outage.since);
+        since.is_some_and(|since| now.since(since).max(since.since(now)) < HOUR / 2)
+    })
+    .await;
+    host.shutdown().await;
 }
 
 pub(crate) async fn a_host_whose_listener_keeps_breaking_stands_aside<D: Database>(db: &D) {

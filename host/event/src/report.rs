@@ -12,6 +12,8 @@ pub struct HostReport {
     pub plugins: Vec<PluginStatus>,
     /// Its sinks, by name.
     pub sinks: Vec<SinkStatus>,
+    /// The offset of its clock to the database's; negative if its clock is behind, 0 if both agree within a second.
+    pub clock_ahead_ms: i64,
 }
 
 /// A report as JSON. One plugin or sink that cannot be written or read hides no other.
@@ -20,15 +22,17 @@ pub struct HostReport {
 struct Entries {
     plugins: Vec<Value>,
     sinks: Vec<Value>,
+    clock_ahead_ms: i64,
 }
 
 impl HostReport {
-    /// A report of these plugins and sinks, each of a bounded size.
+    /// A report of these plugins and sinks, each of a bounded size, of a host whose clock agrees with the database's.
     #[must_use]
     pub fn new(plugins: Vec<PluginStatus>, sinks: Vec<SinkStatus>) -> Self {
         Self {
             plugins: plugins.into_iter().map(PluginStatus::shortened).collect(),
             sinks: sinks.into_iter().map(SinkStatus::bounded).collect(),
+            clock_ahead_ms: 0,
         }
     }
 
@@ -36,19 +40,19 @@ impl HostReport {
     /// may be of another version.
     #[must_use]
     pub fn read(json: &str) -> Self {
-        let Entries { plugins, sinks } = serde_json::from_str(json).unwrap_or_default();
-        Self { plugins: PluginStatus::read(plugins), sinks: SinkStatus::read(sinks) }
+        let Entries { plugins, sinks, clock_ahead_ms } = serde_json::from_str(json).unwrap_or_default();
+        Self { plugins: PluginStatus::read(plugins), sinks: SinkStatus::read(sinks), clock_ahead_ms }
     }
 
-    /// The report as JSON; `None` without plugins and sinks.
+    /// The report as JSON; `None` without plugins and sinks, unless the clocks differ.
     #[must_use]
     pub fn to_json(&self) -> Option<String> {
         let plugins: Vec<Value> = self.plugins.iter().filter_map(|plugin| serde_json::to_value(plugin).ok()).collect();
         let sinks: Vec<Value> = self.sinks.iter().filter_map(|sink| serde_json::to_value(sink).ok()).collect();
-        if plugins.is_empty() && sinks.is_empty() {
+        if plugins.is_empty() && sinks.is_empty() && self.clock_ahead_ms == 0 {
             return None;
         }
-        serde_json::to_string(&Entries { plugins, sinks }).ok()
+        serde_json::to_string(&Entries { plugins, sinks, clock_ahead_ms: self.clock_ahead_ms }).ok()
     }
 }
 
@@ -65,7 +69,7 @@ mod tests {
             "mood": "calm"
         }"#;
 
-        let HostReport { plugins, sinks } = HostReport::read(report);
+        let HostReport { plugins, sinks, .. } = HostReport::read(report);
 
         assert_eq!(plugins.iter().map(|plugin| plugin.name.as_str()).collect::<Vec<_>>(), ["mailer"]);
         assert_eq!(
@@ -80,5 +84,7 @@ mod tests {
         let written = HostReport::read(r#"{ "plugins": [{ "name": "mailer", "state": "serving" }], "sinks": [] }"#);
         assert_eq!(HostReport::read(&written.to_json().expect("it has a plugin")), written);
         assert_eq!(HostReport::default().to_json(), None);
+        let behind = HostReport { clock_ahead_ms: -300_000, ..HostReport::default() };
+        assert_eq!(HostReport::read(&behind.to_json().expect("the clocks differ")), behind);
     }
 }

@@ -2,6 +2,7 @@
 
 mod availability;
 mod change_log;
+mod clock;
 mod down_sinks;
 mod host_name;
 mod hosts;
@@ -29,6 +30,7 @@ use crate::time::Timestamp;
 use crate::wake::Wake;
 use availability::{Availability, Change, Peers, has_all};
 pub(crate) use change_log::ChangeLog;
+use clock::ClockOffset;
 use others::{Notice, Others};
 use report::{has_same_states, report};
 pub(crate) use session::SessionKeeper;
@@ -46,7 +48,7 @@ pub use outbox_event::{
     HostReport, PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, SinkOutage, SinkState,
     SinkStatus,
 };
-pub use report::{plugins, sinks};
+pub use report::{clock_difference, plugins, sinks};
 pub use sinks::{HostSink, Relays, delivering_sinks, live_sinks, names_sink, sinks_by_host};
 pub use vanished::vanished;
 
@@ -66,9 +68,10 @@ const SOON: Duration = Duration::from_secs(2);
 /// How often a host looks whether its report changed, so that a change is written before the next beat is due.
 const REPORT_CHECK: Duration = Duration::from_secs(1);
 
-/// A look at all hosts on its way: what they are, and the database's time. In a task of its own, since it may have to wait for a
-/// connection: no heartbeat may be late for that.
-type HostsLookup = JoinHandle<Result<(Vec<NodeRecord>, Timestamp), StoreError>>;
+/// A read of the database in a task of its own, since it may have to wait for a connection: no heartbeat may be late for that.
+type Lookup<T> = JoinHandle<Result<T, StoreError>>;
+/// All hosts, and the database's time.
+type HostsLookup = Lookup<(Vec<NodeRecord>, Timestamp)>;
 
 /// Lists the plugins of this host.
 pub(crate) type PluginLister = Box<dyn Fn() -> Vec<PluginStatus> + Send + Sync>;
@@ -101,13 +104,16 @@ impl Heartbeat {
         let (mut last, mut unkept, mut availability) = (self.node.clone(), None, Availability::new(self.lease));
         let mut last_report = HostReport::default();
         let mut look: Option<HostsLookup> = None;
+        let (mut clock, mut measured_at, mut measurement) =
+            (ClockOffset::default(), None::<Instant>, None::<Lookup<Option<i64>>>);
         // How many hosts of this mode work, this host included, as the last heartbeat counted them; `None` if it failed.
         let mut live: Option<u32> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
             self.restore_partitions(&restore_outage).await;
             self.decide(&mut availability, &last.listeners.stalled, live).await;
-            let (node, report) = (self.current(&availability), self.report());
+            let offset = clock;
+            let (node, report) = (self.current(&availability, offset), self.report(offset));
             live = if self.partitions.lets_lease_end() && self.partitions.holds_any() {
                 None
             } else {
@@ -127,6 +133,10 @@ impl Heartbeat {
                 if look.is_none() && others.should_look(live) {
                     look = Some(self.look());
                 }
+                if measurement.is_none() && measured_at.is_none_or(|at| at.elapsed() >= clock::MEASURE_EVERY) {
+                    measured_at = Some(Instant::now());
+                    measurement = Some(self.measure_clock());
+                }
             }
             let asked_for = async {
                 self.partitions.beat_requested().await;
@@ -136,8 +146,8 @@ impl Heartbeat {
                 // Checked every second, so that a change is published before the next regular beat.
                 loop {
                     tokio::time::sleep(REPORT_CHECK).await;
-                    let now = self.current(&availability);
-                    let is_old = now.stuck == last.stuck && has_same_states(&self.report(), &last_report);
+                    let now = self.current(&availability, offset);
+                    let is_old = now.stuck == last.stuck && has_same_states(&self.report(offset), &last_report);
                     if !is_old || !is_same(&now.listeners, &last.listeners) {
                         return;
                     }
@@ -153,6 +163,11 @@ impl Heartbeat {
                     () = &mut asked_for => break,
                     (nodes, now) = looked(&mut look) => {
                         others.look(&nodes, now).iter().for_each(|notice| self.tell(notice));
+                    }
+                    measured = looked(&mut measurement) => {
+                        if clock.update(measured) {
+                            break;
+                        }
                     }
                 }
             }
@@ -207,13 +222,13 @@ impl Heartbeat {
     }
 
     /// The plugins and sinks of this host.
-    fn report(&self) -> HostReport {
+    fn report(&self, clock: ClockOffset) -> HostReport {
         let plugins = self.plugins.as_ref().map(|list| list()).unwrap_or_default();
-        report(plugins, (self.sinks)())
+        clock.convert_report(report(plugins, (self.sinks)()))
     }
 
     /// This host with its current stuck events and listeners. Publishes its stalls for the metrics, too.
-    fn current(&self, availability: &Availability) -> Node {
+    fn current(&self, availability: &Availability, clock: ClockOffset) -> Node {
         let stalled = availability.reported(&self.stalls.current(Instant::now()));
         self.metrics.stalls.set(availability.is_aside(), stalled.clone());
         let listeners =
@@ -221,7 +236,7 @@ impl Heartbeat {
         let mut stuck = self.metrics.outcomes_apart.stuck();
         let is_lost = |(number, epoch)| self.partitions.is_held(number, epoch) == Some(false);
         stuck.extend(self.metrics.stuck_claims.stuck(Instant::now(), is_lost));
-        Node { stuck, listeners, ..self.node.clone() }
+        clock.convert_node(Node { stuck, listeners, ..self.node.clone() })
     }
 
     /// Decides whether this host works or stands aside. `last_reported` are the stalls that its row reports; `live` is the count of the last
@@ -296,6 +311,11 @@ impl Heartbeat {
         tokio::spawn(async move { Ok((store.nodes().await?, store.now().await?)) })
     }
 
+    fn measure_clock(&self) -> Lookup<Option<i64>> {
+        let store = self.store.clone();
+        tokio::spawn(async move { clock::measure(&*store).await })
+    }
+
     fn tell(&self, notice: &Notice) {
         let mode = self.node.mode;
         match notice {
@@ -352,8 +372,8 @@ fn advice(mode: &str, other_mode: &str) -> String {
     }
 }
 
-/// What a look has seen; waits for ever where none is under way, or where it failed: the next heartbeat begins another.
-async fn looked(look: &mut Option<HostsLookup>) -> (Vec<NodeRecord>, Timestamp) {
+/// The result of a lookup. Waits for ever if none is under way, or if it failed: a later heartbeat begins another.
+async fn looked<T>(look: &mut Option<Lookup<T>>) -> T {
     if let Some(under_way) = look {
         let seen = under_way.await;
         *look = None;

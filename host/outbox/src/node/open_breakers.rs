@@ -27,9 +27,9 @@ pub struct HostBreaker {
     pub host: String,
     /// The listener: the name of a plugin, `the sink NAME`, or `native code`.
     pub listener: String,
-    /// Since when it has been open, by the host's clock.
+    /// Since when it has been open, by the database's clock.
     pub since: Timestamp,
-    /// When the listener may be called again, for one event, by the host's clock. In the past if no event has come since.
+    /// When the listener may be called again, for one event, by the database's clock. In the past if no event has come since.
     pub next_try: Timestamp,
 }
 

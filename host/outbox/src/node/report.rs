@@ -1,9 +1,12 @@
 //! The report of a host: its plugins and sinks, as people see them. Written with the heartbeat, and read from the row of each host.
 
+use std::time::Duration;
+
 use outbox_event::{HostReport, PluginStatus, SinkStatus};
 
 use crate::store::NodeRecord;
 use crate::time::Timestamp;
+use crate::units::span;
 
 const MINUTE_MICROS: i64 = 60 * 1_000_000;
 
@@ -19,6 +22,18 @@ pub fn plugins(node: &NodeRecord) -> Vec<PluginStatus> {
 #[must_use]
 pub fn sinks(node: &NodeRecord) -> Vec<SinkStatus> {
     read(node).sinks
+}
+
+/// The offset of a host's clock to the database's, in words: `5 min ahead of` or `3 s behind`. `None` if both agree within a second.
+#[must_use]
+pub fn clock_difference(node: &NodeRecord) -> Option<String> {
+    let ahead_ms = read(node).clock_ahead_ms;
+    let difference = span(Duration::from_millis(ahead_ms.unsigned_abs()));
+    match ahead_ms {
+        0 => None,
+        1.. => Some(format!("{difference} ahead of")),
+        _ => Some(format!("{difference} behind")),
+    }
 }
 
 fn read(node: &NodeRecord) -> HostReport {
