@@ -143,6 +143,7 @@ async fn contents(
     findings.extend(look::locked(&nodes, &here.flags, now));
     findings.extend(look::unclaimed(&nodes, &here.flags, now));
     findings.extend(look::aside(&nodes, now));
+    findings.extend(look::clocks(&nodes));
     let routes = store.count_routes().await?;
     look::judged_by_events(findings, &here.failed, &config.plugins.required, &routes);
     // They explain findings. Without the right to read them, the findings are still listed.

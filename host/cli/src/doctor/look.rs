@@ -16,7 +16,7 @@ use outbox::why::{Change, preceding_change};
 
 use crate::config::Settings;
 pub(super) use events::{dead, events, overdue, retries, waits};
-pub(super) use hosts::{aside, nodes, vanished};
+pub(super) use hosts::{aside, clocks, nodes, vanished};
 pub(super) use plugins::{plugins, served_elsewhere};
 pub(super) use routes::{Here, routes};
 pub(super) use served::{judged_by_events, served_by_hosts};

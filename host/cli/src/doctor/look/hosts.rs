@@ -78,6 +78,27 @@ pub(in crate::doctor) fn vanished(nodes: &[NodeRecord], now: Timestamp, lease: D
     Some(Finding::warning("nodes", what.join("\n"), fix))
 }
 
+/// Live hosts whose clocks differ from the database's.
+pub(in crate::doctor) fn clocks(nodes: &[NodeRecord]) -> Option<Finding> {
+    let live = nodes.iter().filter(|node| node.alive);
+    let one = |node: &NodeRecord| {
+        let difference = outbox::node::clock_difference(node)?;
+        Some(format!("the clock of {} is {difference} the database's", node.label))
+    };
+    let mut what: Vec<String> = live.filter_map(one).collect();
+    if what.is_empty() {
+        return None;
+    }
+    let more = what.len().saturating_sub(LISTED);
+    what.truncate(LISTED);
+    if more > 0 {
+        what.push(format!("and {more} more"));
+    }
+    let fix = "let NTP set the clock of that host (timedatectl set-ntp true): receivers of webhooks refuse signatures whose time is wrong, and \
+               times that its writers set are wrong";
+    Some(Finding::warning("clock", what.join("\n"), fix))
+}
+
 /// Hosts that stand aside, since other hosts can deliver what they cannot.
 pub(in crate::doctor) fn aside(nodes: &[NodeRecord], now: Timestamp) -> Vec<Finding> {
     let finding = |node: &NodeRecord| {

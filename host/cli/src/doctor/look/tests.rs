@@ -79,6 +79,20 @@ fn a_host_whose_session_has_ended_is_not_called_live() {
 }
 
 #[test]
+fn host_whose_clock_differs_from_the_databases_is_named() {
+    let mut ahead = node("web-2", "multi_node", true);
+    ahead.report = Some(r#"{"clock_ahead_ms":300000}"#.to_owned());
+
+    let found = clocks(&[node("web-1", "multi_node", true), ahead]).expect("one clock is wrong");
+
+    assert_eq!(
+        (found.severity, found.found.as_str()),
+        (Severity::Warning, "the clock of web-2 is 5 min ahead of the database's")
+    );
+    assert!(clocks(&[node("web-1", "multi_node", true)]).is_none());
+}
+
+#[test]
 fn events_that_need_somebody_are_told() {
     let found = |blocked, oldest| events(&stats(|stats| stats.blocked = blocked), oldest, &Flags::default());
     let (short, long) = (Duration::from_secs(1), Duration::from_secs(600));

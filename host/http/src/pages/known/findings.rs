@@ -19,7 +19,7 @@ use outbox_event::units::{count, figure, span};
 use outbox_store::Severity;
 
 use self::events::{dead, overdue, waits};
-use self::hosts::{aside, behind, gone_hosts, no_host, vanished_hosts};
+use self::hosts::{aside, behind, clocks, gone_hosts, no_host, vanished_hosts};
 use self::plugins::{Trouble, plugins};
 use self::routes::{paused, unanswered};
 use self::sequences::sequences;
@@ -85,6 +85,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         all.extend(current.and_then(|snapshot| locked(snapshot, now)));
         all.extend(current.and_then(|snapshot| unclaimed(snapshot, now)));
         all.extend(current.into_iter().flat_map(aside));
+        all.extend(current.into_iter().flat_map(clocks));
         all.extend(sinks_down(snapshot, now));
         let is_required = |name: &str| reasons.iter().any(|reason| is_failed_plugin(reason, name));
         all.extend(plugins(snapshot, &is_required));

@@ -1,6 +1,6 @@
 //! Faults of hosts: no host is alive, they cannot deliver or store, or they are too slow.
 
-use outbox::node::vanished;
+use outbox::node::{clock_difference, vanished};
 use outbox::why::OldestWait;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, relative_to, span};
@@ -33,6 +33,19 @@ pub(super) fn aside(snapshot: &Snapshot) -> Vec<Finding> {
         Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts").said(&*first.reason))
     };
     snapshot.nodes.iter().filter_map(finding).take(ONE_BY_ONE).collect()
+}
+
+/// Live hosts whose clocks differ from the database's.
+pub(super) fn clocks(snapshot: &Snapshot) -> Vec<Finding> {
+    let finding = |node: &NodeRecord| {
+        let difference = clock_difference(node)?;
+        let sentence = format!(
+            "The clock of host {} is {difference} the database's: receivers of its webhooks may refuse their signatures.",
+            visible(&node.label)
+        );
+        Some(Finding::new(Severity::Warning, sentence, "hosts", "Show hosts"))
+    };
+    snapshot.nodes.iter().filter(|node| node.alive).filter_map(finding).take(ONE_BY_ONE).collect()
 }
 
 /// Hosts that are gone and whose partitions no other host has taken over yet.

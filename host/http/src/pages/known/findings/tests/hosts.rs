@@ -57,6 +57,16 @@ fn hosts_are_not_behind_because_events_wait_for_their_receiver() {
 }
 
 #[test]
+fn host_whose_clock_differs_from_the_databases_is_named() {
+    let report = Some(r#"{"clock_ahead_ms":-3000}"#.to_owned());
+    let behind = changed!(NodeRecord { report, ..node("web-2", now()) });
+    assert_eq!(
+        said(Snapshot { nodes: vec![node("web-1", now()), behind], ..snapshot() }),
+        ["The clock of host web-2 is 3 s behind the database's: receivers of its webhooks may refuse their signatures."]
+    );
+}
+
+#[test]
 fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
     let gone = |partitions| changed!(NodeRecord { alive: false, partitions, ..node("web-2", now()) });
     let stats = changed!(Stats { new: 9, oldest_pending_seconds: waiting_for_host(250.0), ..Stats::default() });
