@@ -13,18 +13,20 @@ pub(super) fn plugins(snapshot: &Snapshot, is_required: &dyn Fn(&str) -> bool) -
     let all = plugins::of_all(&snapshot.nodes);
     let told = |trouble: Trouble| {
         let found: Vec<&LivePlugin> = all.iter().filter(|served| Trouble::of(served.plugin.state) == Some(trouble)).collect();
-        let is_required = found.iter().any(|served| is_required(&served.plugin.name));
         let severity = match trouble {
-            Trouble::Failed if is_required => Severity::Fault,
             Trouble::Failed => failed_plugin_severity(&snapshot.routes),
             Trouble::Older | Trouble::BreakerOpen => Severity::Warning,
         };
-        let finding = |sentence: String| Finding::new(severity, sentence, "plugins", "Show plugins");
+        let is_required = |served: &LivePlugin| trouble == Trouble::Failed && is_required(&served.plugin.name);
+        let finding = |sentence: String, is_required: bool| {
+            let severity = if is_required { Severity::Fault } else { severity };
+            Finding::new(severity, sentence, "plugins", "Show plugins")
+        };
         if found.len() > ONE_BY_ONE {
-            return vec![finding(trouble.of_many(found.len()))];
+            return vec![finding(trouble.of_many(found.len()), found.iter().any(|served| is_required(served)))];
         }
         let one = |served: &&LivePlugin| {
-            let finding = finding(trouble.of_one(served));
+            let finding = finding(trouble.of_one(served), is_required(served));
             match &served.plugin.error {
                 Some(error) => finding.said(error.clone()),
                 None => finding,
