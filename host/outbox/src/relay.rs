@@ -135,11 +135,7 @@ impl Listener for Relay {
             let of_message = self.sink.destination(&message);
             let answers = self.sink.send(&[message]).await;
             let answer = answers.into_iter().next().unwrap_or_else(SinkError::unanswered);
-            let (is_stalled, destination) = match &answer {
-                Err(SinkError::Down { .. }) => (true, None),
-                Err(SinkError::Unavailable { .. }) => (of_message.is_some(), of_message),
-                Ok(()) | Err(_) => (false, of_message),
-            };
+            let (is_stalled, destination) = self.stall(&answer, of_message);
             Reply { is_stalled, destination, ..self.outcome(answer, of_message.is_some(), visit.event.waited()).into() }
         })
     }
@@ -156,6 +152,16 @@ const LONGEST_REST: Duration = Duration::from_secs(5 * 60);
 const LONGEST_REST_OF_ALL: Duration = Duration::from_secs(60);
 
 impl Relay {
+    /// Whether another host might deliver the event now, and the destination that this answer concerns; `None` for the whole sink. A
+    /// broker that answers for its destinations gives every host the same answer, so hosts would only take turns to stand aside.
+    fn stall(&self, answer: &Result<(), SinkError>, destination: Option<u64>) -> (bool, Option<u64>) {
+        match answer {
+            Err(SinkError::Down { .. }) => (true, None),
+            Err(SinkError::Unavailable { .. }) => (destination.is_some() && self.sink.reaches_each_destination(), destination),
+            Ok(()) | Err(_) => (false, destination),
+        }
+    }
+
     /// Turns a sink's answer into the outcome of an event that has `waited` for its receiver. A receiver that is unavailable, or a sink
     /// that is down, costs no attempt and no deferral: a maintenance must not use them up. The event rests for half as long as it has
     /// waited. A refused message is counted and tried again: nearly always a configuration is wrong, and once an operator corrects it,
@@ -278,6 +284,34 @@ mod tests {
         async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
             vec![Ok(()); messages.len()]
         }
+    }
+
+    /// A sink that reaches each of its destinations by itself.
+    struct Leaders;
+
+    #[async_trait::async_trait]
+    impl Sink for Leaders {
+        async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
+            vec![Ok(()); messages.len()]
+        }
+
+        fn reaches_each_destination(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn unavailable_destination_is_a_stall_only_if_another_host_may_reach_it() {
+        let through_broker = relay(RelayConfig::to("orders"));
+        let reaching = Relay { sink: Arc::new(Leaders), ..relay(RelayConfig::to("orders")) };
+        let unavailable = Err(SinkError::Unavailable { reason: "no".to_owned(), retry_after: None });
+        let down = Err(SinkError::Down { reason: "no".to_owned(), retry_after: SECOND });
+
+        assert_eq!(through_broker.stall(&unavailable, Some(1)), (false, Some(1)), "every host gets this answer");
+        assert_eq!(reaching.stall(&unavailable, Some(1)), (true, Some(1)));
+        assert_eq!(reaching.stall(&unavailable, None), (false, None), "one receiver among many");
+        assert_eq!(through_broker.stall(&down, Some(1)), (true, None));
+        assert_eq!(reaching.stall(&Ok(()), Some(1)), (false, Some(1)));
     }
 
     #[test]

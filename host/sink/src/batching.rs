@@ -50,6 +50,11 @@ pub(super) trait Link: Send + Sync + 'static {
         None
     }
 
+    /// Whether this host connects to the own server of each destination: see [`Sink::reaches_each_destination`].
+    fn reaches_each_destination(&self) -> bool {
+        false
+    }
+
     /// Whether no message may overtake one that was sent before it. A link that replaces this one then waits for its batches.
     fn is_ordered(&self) -> bool {
         true
@@ -271,6 +276,10 @@ impl Sink for Batching {
     fn destination(&self, message: &Message) -> Option<u64> {
         let destination = self.link.destination(message)?;
         Some(BuildHasherDefault::<DefaultHasher>::default().hash_one(&*destination))
+    }
+
+    fn reaches_each_destination(&self) -> bool {
+        self.link.reaches_each_destination()
     }
 }
 

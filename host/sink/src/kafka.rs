@@ -233,6 +233,10 @@ impl Link for Kafka {
         self.topic(message).ok()
     }
 
+    fn reaches_each_destination(&self) -> bool {
+        true
+    }
+
     fn open_breakers(&self) -> OpenBreakers {
         OpenBreakers { outage: None, receivers: self.resting().count(Instant::now()) }
     }

@@ -48,6 +48,10 @@ impl Sink for Observed {
     fn destination(&self, message: &Message) -> Option<u64> {
         self.sink.destination(message)
     }
+
+    fn reaches_each_destination(&self) -> bool {
+        self.sink.reaches_each_destination()
+    }
 }
 
 impl LastAnswers {
