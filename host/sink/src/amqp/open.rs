@@ -54,17 +54,17 @@ impl Open {
 
     /// The broker's reason to block publishers; `None` if it does not block them. It then reads nothing from this connection, and publishes
     /// what was sent once its alarm ends. So the connection must be kept: another one would only publish the same messages again.
+    ///
+    /// Each batch calls this, also while the broker does not block: lapin collects events without bound, even without a listener. Between
+    /// two batches their number is bounded by the bytes that the [`Lifeline`] lets the broker send.
     pub(super) fn blocked(&self) -> Option<String> {
-        if !self.works() || !self.connection.status().blocked() {
-            return None;
-        }
         let mut alarm = self.alarm.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(Some(event)) = alarm.events.next().now_or_never() {
             if let Event::ConnectionBlocked(reason) = event {
                 alarm.reason = quoted(&reason);
             }
         }
-        Some(alarm.reason.clone())
+        (self.works() && self.connection.status().blocked()).then(|| alarm.reason.clone())
     }
 
     /// Notes that messages were given up while the broker blocked publishers.
