@@ -20,8 +20,9 @@ use crate::{CommonConfig, Secret, Template, target, tls};
 const USUAL_FRAME: u32 = 128 << 10;
 /// Most bytes of a frame, whatever the address or the broker says: lapin keeps 32 frames for each direction.
 const MAX_FRAME: u32 = 1 << 20;
-/// Seconds between two signs of life, unless the address says otherwise. RabbitMQ's own.
-const HEARTBEAT: u16 = 60;
+/// Most seconds between two heartbeats, whatever the address says. A connection that the broker blocks is not cut off: only missing
+/// heartbeats show that its broker has died, after twice this time.
+const MAX_HEARTBEAT: u16 = 10;
 
 /// A connection to RabbitMQ whose messages go to an exchange.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -123,7 +124,25 @@ impl AmqpConfig {
         let query = &mut uri.query;
         // Without a bound of ours the broker's counts, and none at all means 4 GiB.
         query.frame_max = Some(query.frame_max.filter(|frame| *frame > 0).unwrap_or(USUAL_FRAME).min(MAX_FRAME));
-        query.heartbeat = Some(query.heartbeat.unwrap_or(HEARTBEAT));
+        // Zero would mean no heartbeats, unless the broker asks for some.
+        query.heartbeat = Some(query.heartbeat.filter(|seconds| *seconds > 0).unwrap_or(MAX_HEARTBEAT).min(MAX_HEARTBEAT));
         Ok(uri)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_of_a_broker_is_bounded_whatever_its_address_says() {
+        let heartbeat = |query: &str| {
+            let config = AmqpConfig { url: format!("amqp://broker/shop{query}"), ..AmqpConfig::default() };
+            config.uri().expect("an address").query.heartbeat
+        };
+        assert_eq!(heartbeat(""), Some(MAX_HEARTBEAT));
+        assert_eq!(heartbeat("?heartbeat=0"), Some(MAX_HEARTBEAT));
+        assert_eq!(heartbeat("?heartbeat=300"), Some(MAX_HEARTBEAT));
+        assert_eq!(heartbeat("?heartbeat=5"), Some(5));
     }
 }
