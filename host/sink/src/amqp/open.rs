@@ -18,6 +18,8 @@ const MAX_HEADER_BYTES: usize = 64 << 10;
 const FRAME_REST: usize = 2 << 10;
 /// How long a connection that was given up may take to close in order.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+/// The longest wait for the confirmations of messages that were given up.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 
 /// An open connection, and the channel on it that messages are published on.
 pub(super) struct Open {
@@ -77,8 +79,9 @@ impl Open {
     pub(super) async fn begin_batch(&self, deadline: Instant) {
         self.lifeline.iter().for_each(Lifeline::allow);
         if self.has_given_up.swap(false, Ordering::Relaxed) {
-            // If it fails, so does the batch.
-            let _ = tokio::time::timeout_at(deadline.into(), self.channel.wait_for_confirms()).await;
+            // If it fails, so does the batch. lapin never ends the wait if another batch publishes meanwhile.
+            let until = deadline.min(Instant::now() + CONFIRMED_WITHIN);
+            let _ = tokio::time::timeout_at(until.into(), self.channel.wait_for_confirms()).await;
         }
     }
 
