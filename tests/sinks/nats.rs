@@ -165,7 +165,11 @@ async fn sink_without_a_stream_is_reported_as_down_until_a_stream_takes_a_messag
     let sinks = sinks(config(&url, &stream));
     let (sink, monitor) = (sinks.get("tested").expect("it is there"), sinks.monitor());
 
-    send_one(&*sink, to("unanswered", order(1))).await.expect_err("no stream takes it");
+    eventually("it is down", async || {
+        send_one(&*sink, to("unanswered", order(1))).await.expect_err("no stream takes it");
+        monitor.list()[0].outage.is_some()
+    })
+    .await;
     let outage = monitor.list()[0].outage.clone().expect("it is down");
     assert!(outage.reason.contains("no stream of JetStream takes the subject unanswered"), "{outage:?}");
 

@@ -104,7 +104,13 @@ async fn each_caller_hears_of_its_own_messages_in_their_order() {
 async fn sink_that_answers_but_takes_no_message_is_down_until_it_looks_at_one() {
     let sink = sink(&Told::default(), MINUTE, ONE);
     let reason = || sink.unavailable.outage().map(|outage| outage.reason);
+    let a_minute_ago = Instant::now().checked_sub(MINUTE).expect("the machine is up");
+    sink.unavailable.note(&Err(SinkError::unavailable("the stream is full")), true, a_minute_ago);
+    assert_eq!(reason(), None, "it failed only once");
 
+    let chosen = Message { subject: "full".to_owned(), ..message("full") };
+    assert!(matches!(&sink.send(&[chosen]).await[0], Err(SinkError::Unavailable { .. })));
+    assert_eq!(reason(), None, "a plugin chose its subject");
     assert!(matches!(&sink.send(&[message("full")]).await[0], Err(SinkError::Unavailable { .. })));
     assert_eq!(reason(), Some("the stream is full".to_owned()));
     assert!(sink.breaker.is_closed(), "each message is still tried");

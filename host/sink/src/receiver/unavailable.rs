@@ -15,7 +15,8 @@ const MANY_SILENT: usize = 3;
 /// alone may be gone, or limit the rate.
 pub(super) const MANY_REFUSING: usize = 10;
 /// The only receiver must not have answered for so long before an outage is reported. One that limits the rate refuses single messages
-/// among many that it takes.
+/// among many that it takes. If the sink is the only receiver, its messages must have failed for so long: one message alone may have a
+/// destination that takes nothing.
 pub(super) const REPORTED_AFTER: Duration = Duration::from_secs(3);
 /// If no receiver has answered for so long, a receiver that was counted before the last answer counts again.
 pub(super) const RECOUNTED_AFTER: Duration = Duration::from_secs(60);
@@ -49,6 +50,8 @@ struct Unavailable {
 struct Counted {
     /// The keys of the first of them.
     keys: BTreeSet<u64>,
+    /// When the first of them was added; `None` if there are no keys.
+    since: Option<Instant>,
     /// When an answer last ended the row; `None` if none has.
     cleared_at: Option<Instant>,
 }
@@ -60,12 +63,14 @@ impl Counted {
         let is_long_ago = self.cleared_at.is_none_or(|at| now.saturating_duration_since(at) >= RECOUNTED_AFTER);
         if (!was_counted || is_long_ago) && self.keys.len() < enough {
             self.keys.insert(key);
+            self.since = self.since.or(Some(now));
         }
         was_counted || self.keys.contains(&key)
     }
 
     fn clear(&mut self, now: Instant) {
         self.keys.clear();
+        self.since = None;
         self.cleared_at = Some(now);
     }
 }
@@ -121,15 +126,18 @@ impl UnavailableReceivers {
         unavailable.outage = Some(SinkOutage { since, reason, next_try: now.plus(rest) });
     }
 
-    /// Notes an answer of a sink whose link has no [`Receiver`](super::Receiver)s: the sink is their only one.
-    pub(crate) fn note(&self, answer: &Result<(), SinkError>, now: Instant) {
+    /// Notes an answer of a sink whose link does not count unavailable receivers itself: the sink is the only one.
+    /// `has_trusted_destination`: whether the operator decides about the message's destination. A plugin could choose one that takes
+    /// nothing, so a failure of its message says nothing about the sink.
+    pub(crate) fn note(&self, answer: &Result<(), SinkError>, has_trusted_destination: bool, now: Instant) {
         match answer {
-            Err(SinkError::Unavailable { reason, retry_after }) => {
+            Err(SinkError::Unavailable { reason, retry_after }) if has_trusted_destination => {
                 self.add(ONLY_RECEIVER, Unavailability::Silent, false, now);
-                if !self.has_just_answered(now) {
+                if self.has_been_silent(now) {
                     self.note_outage(false, reason.clone(), retry_after.unwrap_or_default());
                 }
             }
+            Err(SinkError::Unavailable { .. }) => {}
             // The message was not sent, or the breaker of the sink has the outage.
             Err(SinkError::Crowded { .. } | SinkError::Down { .. }) => {}
             Ok(()) | Err(_) => self.clear(now),
@@ -139,6 +147,11 @@ impl UnavailableReceivers {
     /// Whether a receiver answered a short while ago.
     pub(super) fn has_just_answered(&self, now: Instant) -> bool {
         self.lock().silent.cleared_at.is_some_and(|at| now.saturating_duration_since(at) < REPORTED_AFTER)
+    }
+
+    /// Whether messages have failed for a while, and no receiver answered since the first of them.
+    fn has_been_silent(&self, now: Instant) -> bool {
+        self.lock().silent.since.is_some_and(|since| now.saturating_duration_since(since) >= REPORTED_AFTER)
     }
 
     /// The outage of the sink; `None` if a receiver answered, or too few are unavailable.
@@ -172,5 +185,23 @@ mod tests {
         }
         note(&unavailable);
         assert!(unavailable.outage().is_some());
+    }
+
+    #[test]
+    fn sink_is_down_once_trusted_messages_have_failed_for_three_seconds() {
+        let (unavailable, start) = (UnavailableReceivers::default(), Instant::now());
+        let full = || Err(SinkError::unavailable("the stream is full"));
+        let is_down = |answer: Result<(), SinkError>, is_trusted: bool, after: Duration| {
+            unavailable.note(&answer, is_trusted, start + after);
+            unavailable.outage().is_some()
+        };
+
+        assert!(!is_down(full(), true, Duration::ZERO), "its destination alone may take nothing");
+        assert!(!is_down(full(), true, REPORTED_AFTER / 2));
+        assert!(!is_down(full(), false, REPORTED_AFTER), "a plugin chose its destination");
+        assert!(is_down(full(), true, REPORTED_AFTER));
+        assert!(!is_down(Ok(()), false, REPORTED_AFTER), "it takes messages");
+        assert!(!is_down(full(), true, 3 * REPORTED_AFTER), "the failures begin again");
+        assert!(is_down(full(), true, 4 * REPORTED_AFTER));
     }
 }
