@@ -66,6 +66,16 @@ impl Open {
         !*self.lost.borrow() && self.lost.has_changed().is_ok()
     }
 
+    /// Waits until the deadline. Returns whether the server was silent for the last three quarters of this timeout.
+    async fn is_silent(&self, timeout: Duration, deadline: Instant) -> bool {
+        let statistics = self.client.statistics();
+        let read = || statistics.in_bytes.load(Ordering::Relaxed);
+        tokio::time::sleep_until(deadline.checked_sub(timeout / 4 * 3).unwrap_or(deadline).into()).await;
+        let before = read();
+        tokio::time::sleep_until(deadline.into()).await;
+        read() == before
+    }
+
     /// Waits until the server has sent more than an answer can be, and has not ended it. The client would keep all of it.
     async fn floods(&self) {
         let statistics = self.client.statistics();
@@ -96,9 +106,9 @@ impl Nats {
         let options = options
             .name(format!("outbox {}", self.name))
             .connection_timeout(self.config.timeout.min(Duration::from_secs(5)))
-            // The client gives a connection up at the third ping without an answer: before the messages on it time out, since a
-            // timeout counts as their failure.
-            .ping_interval((self.config.timeout / 4).clamp(Duration::from_millis(1), Duration::from_secs(5)))
+            // A server that works sends something at least this often. The client gives a connection up after three intervals of silence,
+            // and so not before a message on it has had its whole time: a large payload may need most of that on a slow link.
+            .ping_interval((self.config.timeout / 2).max(Duration::from_millis(1)))
             // A server may not say where else the host is to connect to, and log in.
             .ignore_discovered_servers()
             // One try for each server; after that a new client is made.
@@ -124,7 +134,10 @@ impl Nats {
         let answer = tokio::select! {
             answer = open.client.send_request(subject.clone(), request) => answer,
             _ = lost.wait_for(|lost| *lost) => return Err(self.lost()),
-            () = tokio::time::sleep_until(deadline.into()) => return Err(Self::unanswered(&subject)),
+            // A silent server answers no message, so none of them has failed.
+            is_silent = open.is_silent(self.config.timeout, deadline) => {
+                return Err(if is_silent { self.silent() } else { Self::unanswered(&subject) });
+            }
         };
         match answer {
             Ok(answer) => kept(&answer.payload, &subject),
