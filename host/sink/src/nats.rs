@@ -259,21 +259,32 @@ struct Ack {
 #[derive(Deserialize)]
 struct AckError {
     #[serde(default)]
+    code: u16,
+    /// Zero if the server sent none, as old ones do.
+    #[serde(default)]
     err_code: u16,
     #[serde(default)]
     description: String,
 }
 
-/// The errors that are the message's own fault: its size or its headers are too large. The HTTP-like `code` does not tell: it is also
-/// 400 if the account's quota is used up. Source: nats-server, server/errors.json.
+/// The errors that are the message's own fault: its size or its headers are too large. Source: nats-server, server/errors.json.
 const TOO_LARGE: [u16; 2] = [10_054, 10_097];
+
+impl AckError {
+    /// Whether the message itself is the cause. The HTTP-like `code` decides only if there is no other: it is also 400 if the account's
+    /// quota is used up.
+    fn is_of_message(&self) -> bool {
+        TOO_LARGE.contains(&self.err_code) || (self.err_code == 0 && self.code == 400)
+    }
+}
 
 fn kept(answer: &[u8], subject: &str) -> Result<(), SinkError> {
     match serde_json::from_slice(answer) {
-        Ok(Ack { error: Some(AckError { err_code, description }), .. }) => {
-            let reason = format!("JetStream refused the message ({err_code}): {}", quoted(&description));
+        Ok(Ack { error: Some(error), .. }) => {
+            let number = if error.err_code == 0 { error.code } else { error.err_code };
+            let reason = format!("JetStream refused the message ({number}): {}", quoted(&error.description));
             // Other errors concern every message of the stream, and may pass: a quota, no space, no leader.
-            Err(if TOO_LARGE.contains(&err_code) { SinkError::rejected(reason) } else { SinkError::unavailable(reason) })
+            Err(if error.is_of_message() { SinkError::rejected(reason) } else { SinkError::unavailable(reason) })
         }
         Ok(Ack { stream: Some(_), error: None }) => Ok(()),
         // It may keep the message, so it is not sent for ever.
@@ -297,7 +308,10 @@ mod tests {
         }
         let too_large =
             br#"{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"S"}"#;
-        assert!(matches!(kept(too_large, "a"), Err(SinkError::Rejected { .. })));
+        let by_old_server = br#"{"error":{"code":400,"description":"message size exceeds maximum allowed"},"stream":"S"}"#;
+        for refused in [&too_large[..], &by_old_server[..]] {
+            assert!(matches!(kept(refused, "a"), Err(SinkError::Rejected { .. })), "{refused:?}");
+        }
         let full = br#"{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S"}"#;
         let quota =
             br#"{"error":{"code":400,"err_code":10002,"description":"resource limits exceeded for account"},"stream":"S"}"#;
