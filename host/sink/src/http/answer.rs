@@ -6,6 +6,7 @@ use http::header::{DATE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use jiff::fmt::rfc2822::DateTimeParser;
 use outbox_event::time::Timestamp;
 
 use super::hidden::Hidden;
@@ -79,10 +80,12 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(rest.min(LONGEST_REST))
 }
 
-/// The date in this header, in any of the three formats of HTTP. Source: RFC 9110, 5.6.7.
+/// The date in this header, in any of the three formats of HTTP (source: RFC 9110, 5.6.7) or in that of e-mail: some servers write a day
+/// of one digit, or `+0000` for `GMT`.
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<Timestamp> {
-    let text = headers.get(name)?.to_str().ok()?;
-    httpdate::parse_http_date(text.trim()).ok().map(Timestamp::from)
+    let text = headers.get(name)?.to_str().ok()?.trim();
+    let of_email = || DateTimeParser::new().parse_timestamp(text).map(Timestamp::from).ok();
+    httpdate::parse_http_date(text).map(Timestamp::from).ok().or_else(of_email)
 }
 
 /// The beginning of a body, as text: what arrives before this time.
@@ -147,6 +150,8 @@ mod tests {
         assert_eq!(rest("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
         assert_eq!(rest("Sunday, 06-Nov-94 08:50:37 GMT"), Some(Duration::from_secs(60)));
         assert_eq!(rest("Sun Nov  6 08:50:37 1994"), Some(Duration::from_secs(60)));
+        assert_eq!(rest("Sun, 6 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(rest("Sun, 06 Nov 1994 08:50:37 +0000"), Some(Duration::from_secs(60)));
         assert_eq!(rest("Sun, 06 Nov 1994 08:40:37 GMT"), Some(Duration::ZERO));
         let by_its_clock = [(DATE, "Sun, 06 Nov 1994 07:00:00 GMT"), (RETRY_AFTER, "Sun, 06 Nov 1994 07:00:30 GMT")];
         assert_eq!(rest_of(&by_its_clock), Some(Duration::from_secs(30)));
