@@ -50,8 +50,8 @@ pub(super) trait Link: Send + Sync + 'static {
         None
     }
 
-    /// Whether this host connects to the own server of each destination: see [`Sink::reaches_each_destination`]. Such a link counts its
-    /// unavailable receivers itself: [`open_breakers`](Self::open_breakers).
+    /// Whether this host connects to the own server of each destination: see [`Sink::reaches_each_destination`]. Such a link
+    /// counts the receivers that rest itself: [`open_breakers`](Self::open_breakers).
     fn reaches_each_destination(&self) -> bool {
         false
     }
@@ -97,7 +97,7 @@ pub(super) struct Batching {
     /// The places that this user may still take; `None` for a user without a limit of its own.
     share: Option<Arc<Semaphore>>,
     breaker: Arc<Breaker>,
-    /// The outage of a sink that answers, but takes no message, if its link does not count unavailable receivers itself.
+    /// The outage of a sink that answers, but takes no message, if its link has no receivers.
     unavailable: Arc<UnavailableReceivers>,
     common: CommonConfig,
 }
@@ -132,10 +132,12 @@ struct Caller {
     answer: oneshot::Sender<Answer>,
     /// From when the message is sent, if it has a receiver of its own.
     permit: Option<SendPermit>,
-    /// Notes the answer, if the link does not count unavailable receivers itself.
+    /// Notes the answer, if the message has no receiver of its own.
     unavailable: Option<Arc<UnavailableReceivers>>,
     /// Whether the operator decides about the message's destination.
     has_trusted_destination: bool,
+    /// Whether the link counts the receivers that rest itself.
+    link_counts_rests: bool,
     /// The place of the message, and of a share too where there is one.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
@@ -149,7 +151,9 @@ impl Caller {
             None => answer,
         };
         if let Some(unavailable) = &self.unavailable {
-            unavailable.note(&answer, self.has_trusted_destination, now);
+            let asks_for_rest = matches!(answer, Err(SinkError::Unavailable { retry_after: Some(_), .. }));
+            let is_counted_by_link = self.link_counts_rests && asks_for_rest;
+            unavailable.note(&answer, self.has_trusted_destination && !is_counted_by_link, now);
         }
         let _ = self.answer.send(answer);
     }
@@ -229,9 +233,10 @@ impl Batching {
             return Err(crowded(&self.name, self.common.timeout));
         };
         let (answer, answered) = oneshot::channel();
-        let unavailable = (!self.link.reaches_each_destination()).then(|| self.unavailable.clone());
+        let unavailable = receiver.is_none().then(|| self.unavailable.clone());
         let has_trusted_destination = message.trusts_subject || message.subject.is_empty();
-        let caller = Caller { answer, permit: None, unavailable, has_trusted_destination, _places: places };
+        let link_counts_rests = self.link.reaches_each_destination();
+        let caller = Caller { answer, permit: None, unavailable, has_trusted_destination, link_counts_rests, _places: places };
         let job = Job { message: message.clone(), caller, receiver, give_up_at };
         // There is room: whatever is in the channel has a place.
         self.jobs.try_send(job).map_err(|_| self.stopped())?;

@@ -23,6 +23,7 @@ struct State {
     started: Notify,
     is_down: std::sync::atomic::AtomicBool,
     is_unordered: std::sync::atomic::AtomicBool,
+    counts_rests: std::sync::atomic::AtomicBool,
     cut_off: std::sync::atomic::AtomicBool,
 }
 
@@ -42,6 +43,7 @@ impl Link for Told {
                 _ if self.0.is_down.load(SeqCst) => Err(SinkError::down("refused")),
                 "down" => Err(SinkError::down("refused")),
                 "full" => Err(SinkError::unavailable("the stream is full")),
+                "resting" => Err(SinkError::unavailable_for(MINUTE, "the topic has no leader")),
                 "bad" => Err(SinkError::rejected("bad")),
                 "silent" => {
                     is_silent = true;
@@ -54,6 +56,10 @@ impl Link for Told {
         if is_silent {
             std::future::pending::<()>().await;
         }
+    }
+
+    fn reaches_each_destination(&self) -> bool {
+        self.0.counts_rests.load(SeqCst)
     }
 
     fn is_ordered(&self) -> bool {
@@ -119,6 +125,20 @@ async fn sink_that_answers_but_takes_no_message_is_down_until_it_looks_at_one() 
     assert_eq!(reason(), None);
     assert!(sink.send(&[message("full")]).await[0].is_err());
     assert_eq!(reason(), None, "it has just looked at a message");
+}
+
+#[tokio::test]
+async fn receiver_that_its_link_counts_is_no_outage_of_the_sink() {
+    let told = Told::default();
+    told.0.counts_rests.store(true, SeqCst);
+    let sink = sink(&told, MINUTE, ONE);
+    let a_minute_ago = Instant::now().checked_sub(MINUTE).expect("the machine is up");
+    sink.unavailable.note(&Err(SinkError::unavailable("the node is full")), true, a_minute_ago);
+
+    assert!(sink.send(&[message("resting")]).await[0].is_err());
+    assert_eq!(sink.unavailable.outage(), None);
+    assert!(sink.send(&[message("full")]).await[0].is_err());
+    assert!(sink.unavailable.outage().is_some(), "the link does not count this one");
 }
 
 #[tokio::test]

@@ -126,12 +126,12 @@ impl UnavailableReceivers {
         unavailable.outage = Some(SinkOutage { since, reason, next_try: now.plus(rest) });
     }
 
-    /// Notes an answer of a sink whose link does not count unavailable receivers itself: the sink is the only one.
-    /// `has_trusted_destination`: whether the operator decides about the message's destination. A plugin could choose one that takes
-    /// nothing, so a failure of its message says nothing about the sink.
-    pub(crate) fn note(&self, answer: &Result<(), SinkError>, has_trusted_destination: bool, now: Instant) {
+    /// Notes an answer of a sink whose link has no [`Receiver`](super::Receiver)s: the sink is their only one. `is_of_sink`: whether a
+    /// failure says something about the sink. That of a message whose destination a plugin chose does not, nor that of a topic or node
+    /// which the link counts.
+    pub(crate) fn note(&self, answer: &Result<(), SinkError>, is_of_sink: bool, now: Instant) {
         match answer {
-            Err(SinkError::Unavailable { reason, retry_after }) if has_trusted_destination => {
+            Err(SinkError::Unavailable { reason, retry_after }) if is_of_sink => {
                 self.add(ONLY_RECEIVER, Unavailability::Silent, false, now);
                 if self.has_been_silent(now) {
                     self.note_outage(false, reason.clone(), retry_after.unwrap_or_default());
@@ -188,11 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn sink_is_down_once_trusted_messages_have_failed_for_three_seconds() {
+    fn sink_is_down_once_its_messages_have_failed_for_three_seconds() {
         let (unavailable, start) = (UnavailableReceivers::default(), Instant::now());
         let full = || Err(SinkError::unavailable("the stream is full"));
-        let is_down = |answer: Result<(), SinkError>, is_trusted: bool, after: Duration| {
-            unavailable.note(&answer, is_trusted, start + after);
+        let is_down = |answer: Result<(), SinkError>, is_of_sink: bool, after: Duration| {
+            unavailable.note(&answer, is_of_sink, start + after);
             unavailable.outage().is_some()
         };
 
