@@ -112,9 +112,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         .detail(
             "They become new again; at most `limit` of them, oldest first. The request is refused unless exactly `expected_count` \
              events match, whatever its `limit`: send `count` and `left` of the same request with `dry_run`, added up, and its \
-             `dead_before`. One request works for at most 25 s, and ends early when its client goes away or the host stops. To continue, send the same `dead_before`, the `left` of the answer as \
-             `expected_count`, and `limit` lowered by its `count`; it is over when only the `refused` are left. Two hosts do not wait \
-             for each other: send a request to one of them.",
+             `dead_before`. One request works for at most 25 s, and ends early when its client goes away or the host stops. To \
+             continue, send the same `dead_before`, the `left` of the answer as `expected_count`, and `limit` lowered by its `count`. \
+             It is over when `count` is 0, `refused.gave_up` is true, or only the `refused` are left. Two hosts do not wait for each \
+             other: send a request to one of them.",
         )
         .role(Role::Operator)
         .counts_first()

@@ -78,6 +78,8 @@ pub(super) struct Job {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Whole,
+    /// All events were tried, and the database refuses to change some, or as many are refused as a replay steps over: what it said.
+    Refused(String),
     Stopped,
     Failed(String),
 }
@@ -201,11 +203,13 @@ impl Job {
             !self.is_to_end(host)
         };
         let refused = host.dead.replay_while(&order.filter, &limits, &order.audit, goes_on).await?.refused;
-        if let Some(first) = refused.first.first() {
-            let events = outbox_event::units::count(refused.count, "event");
-            return Ok(Ended::Failed(format!("the database refuses to change {events}; seq {}: {}", first.seq, first.error)));
+        if self.is_to_end(host) {
+            return Ok(Ended::Stopped);
         }
-        Ok(if self.is_to_end(host) { Ended::Stopped } else { Ended::Whole })
+        let Some(first) = refused.first.first() else { return Ok(Ended::Whole) };
+        let events = outbox_event::units::count(refused.count, "event");
+        let rest = if refused.gave_up { "; these are too many, and later events were not tried" } else { "" };
+        Ok(Ended::Refused(format!("The database refuses to change {events}{rest}; seq {}: {}", first.seq, first.error)))
     }
 
     async fn discard_all(&self, order: &Order, host: &Host) -> Result<Ended, StoreError> {

@@ -11,8 +11,8 @@ use crate::halving::{Halved, Halving};
 use crate::store::{RefusedRows, RowId, StoreError};
 
 /// The error of a row whose UPDATE the database accepts without an effect.
-const NOTHING_CHANGED: &str = "the database accepted the UPDATE and left the row; a trigger or a row-level policy of the table may suppress it, or another \
-     transaction changed the row at the same time";
+const NOTHING_CHANGED: &str =
+    "the database accepted the UPDATE and left the row; a trigger or a row-level policy of the table may suppress it";
 
 /// Chooses and changes failed events, a batch at a time.
 #[async_trait]
@@ -73,26 +73,32 @@ impl Walk {
         }
     }
 
-    /// Changes the chosen rows, or at least the first of them.
+    /// Changes the chosen rows, or at least the first of them. After a lost answer, a row that no longer matches counts as changed: the
+    /// statement may have been executed.
     async fn change(&mut self, chosen: &[RowId], batches: &dyn Batches) -> Result<(), StoreError> {
         let mut halving = Halving::new(chosen);
         if self.count > 0 {
             halving.accepted();
         }
+        let mut is_answer_lost = false;
         while let Some(part) = halving.next_part() {
             let rows: Vec<u64> = part.iter().map(|row| row.seq).collect();
             match batches.change(&rows).await {
                 Ok(count) => {
-                    if count > 0 {
+                    let all = rows.len() as u64;
+                    let left = if count < all { self.step_over_unchanged(&rows, batches).await? } else { Left::default() };
+                    let most = all.saturating_sub(left.unchanged);
+                    let changed = if is_answer_lost { most } else { most.min(count + left.changed) };
+                    if changed > 0 {
                         halving.accepted();
                     }
-                    self.count += count;
-                    if count < rows.len() as u64 {
-                        self.step_over_unchanged(&rows, batches).await?;
-                    }
+                    self.count += changed;
                     self.last = rows.last().copied().unwrap_or(self.last).max(self.last);
                 }
-                Err(error) => halving.failed(part, error, batches.answers()).await,
+                Err(error) => {
+                    is_answer_lost |= matches!(error, StoreError::Disconnected { .. });
+                    halving.failed(part, error, batches.answers()).await;
+                }
             }
         }
         let Halved { refused, failed } = halving.end();
@@ -108,18 +114,42 @@ impl Walk {
         }
     }
 
-    /// Names the rows that still match after a change of these rows. Other rows are missing from its count because another transaction
-    /// changed them first.
-    async fn step_over_unchanged(&mut self, rows: &[u64], batches: &dyn Batches) -> Result<(), StoreError> {
-        let before = rows.first().map_or(0, |first| first.saturating_sub(1));
+    /// Names those of these rows that still match after their change, and that a change of one row alone leaves, too. A row may match
+    /// because a host has tried its event meanwhile, and failed. Other rows no longer match because another transaction changed them first.
+    async fn step_over_unchanged(&mut self, rows: &[u64], batches: &dyn Batches) -> Result<Left, StoreError> {
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(Left::default()) };
         let limit = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        for row in batches.choose(before, limit).await? {
-            if rows.contains(&row.seq) {
-                self.refused.add(row, NOTHING_CHANGED);
+        let (mut left, mut after) = (Left::default(), first.saturating_sub(1));
+        loop {
+            let matching = batches.choose(after, limit).await?;
+            for row in matching.iter().filter(|row| rows.contains(&row.seq)) {
+                let error = match batches.change(&[row.seq]).await {
+                    Ok(0) => NOTHING_CHANGED.to_owned(),
+                    Ok(_) => {
+                        left.changed += 1;
+                        continue;
+                    }
+                    Err(error) if is_of_rows(&error) => crate::chain(&error).to_string(),
+                    Err(error) => return Err(error),
+                };
+                left.unchanged += 1;
+                self.refused.add(*row, &error);
+            }
+            match matching.last() {
+                Some(row) if row.seq < *last => after = row.seq,
+                _ => return Ok(left),
             }
         }
-        Ok(())
     }
+}
+
+/// The rows that still matched after their change.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    /// How many of them a change of one row alone changed.
+    changed: u64,
+    /// How many of them it left.
+    unchanged: u64,
 }
 
 /// Whether the rows of a statement may be the reason for its error, or the locks of other transactions on them.
@@ -139,6 +169,10 @@ mod tests {
         dead: Mutex<BTreeSet<u64>>,
         refused: fn(u64) -> bool,
         suppressed: fn(u64) -> bool,
+        /// Rows of which a first change is undone at once, as by a host that tries the event and fails.
+        fails_again: Mutex<BTreeSet<u64>>,
+        /// How many answers are lost after the rows were changed.
+        lost_answers: Mutex<u64>,
         takes: Duration,
         batches: Mutex<u64>,
     }
@@ -149,6 +183,8 @@ mod tests {
                 dead: Mutex::new((1..=count).collect()),
                 refused: |_| false,
                 suppressed: |_| false,
+                fails_again: Mutex::default(),
+                lost_answers: Mutex::default(),
                 takes: Duration::ZERO,
                 batches: Mutex::new(0),
             }
@@ -174,6 +210,14 @@ mod tests {
             *self.batches.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             let mut dead = self.dead.lock().unwrap_or_else(PoisonError::into_inner);
             let changed = rows.iter().filter(|seq| !(self.suppressed)(**seq) && dead.remove(*seq)).count();
+            let mut fails_again = self.fails_again.lock().unwrap_or_else(PoisonError::into_inner);
+            dead.extend(rows.iter().filter(|seq| fails_again.remove(*seq)));
+            let mut lost = self.lost_answers.lock().unwrap_or_else(PoisonError::into_inner);
+            if *lost > 0 {
+                *lost -= 1;
+                let source = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
+                return Err(StoreError::Disconnected { action: "change rows", source });
+            }
             Ok(changed as u64)
         }
 
@@ -214,6 +258,26 @@ mod tests {
         assert_eq!((walk.count, walk.refused.count), (250 - left.len() as u64, left.len() as u64));
         let named: Vec<u64> = walk.refused.first.iter().map(|row| row.seq).collect();
         assert!(named.contains(&7) && named.iter().all(|seq| left.contains(seq)), "{named:?}");
+    }
+
+    #[tokio::test]
+    async fn rows_whose_answer_was_lost_count_and_no_more_than_the_limit_are_changed() {
+        let rows = Rows { lost_answers: Mutex::new(1), suppressed: |seq| seq == 7, ..Rows::new(250) };
+        let limits = ReplayLimits { events: Some(99), ..ReplayLimits::default() };
+
+        let walk = walked(&rows, &limits).await;
+
+        assert_eq!((rows.dead().len(), walk.count, walk.refused.count), (250 - 99, 99, 1));
+    }
+
+    #[tokio::test]
+    async fn a_row_that_was_changed_and_failed_again_meanwhile_is_not_called_refused() {
+        let rows = Rows { suppressed: |seq| seq == 7, fails_again: Mutex::new(BTreeSet::from([3])), ..Rows::new(10) };
+
+        let walk = walked(&rows, &ReplayLimits::default()).await;
+
+        let named: Vec<u64> = walk.refused.first.iter().map(|row| row.seq).collect();
+        assert_eq!((rows.dead(), walk.count, named), (vec![7], 9, vec![7]));
     }
 
     #[tokio::test]

@@ -80,6 +80,38 @@ async fn jobs_are_found_again_and_a_fifth_is_told_which_four_are_running() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_that_steps_over_a_refused_event_names_it_and_did_not_end_early() {
+    let pages = Dashboard::open().await;
+    let ids = pages.write("Paid", 5, Status::Dead).await;
+    pages.outbox.listeners().remove(outbox_event::Owner::Native);
+    let mut user = pages.outbox.begin().await.expect("begins");
+    let when = format!("WHEN OLD.event_id = '{}'", ids[1]);
+    let trigger =
+        format!("CREATE TRIGGER held BEFORE UPDATE ON outbox_event {when} BEGIN SELECT RAISE(ABORT, 'archived'); END");
+    sqlx::query(sqlx::AssertSqlSafe(trigger)).execute(&mut **user.inner_mut()).await.expect("creates");
+    user.commit().await.expect("commits");
+    let host = crate::host::Host::new(&pages.outbox, HttpConfig { open: true, ..HttpConfig::default() });
+    let order = Order {
+        action: Action::Replay,
+        of: String::new(),
+        total: 5,
+        filter: DeadFilter::default(),
+        per_second: None,
+        audit: Audit { actor: "tester".to_owned(), reason: None },
+    };
+    let jobs = Jobs::default();
+
+    let job = jobs.get(jobs.begin(order, host).expect("there is room")).expect("it has begun");
+    while job.ended().is_none() {
+        tokio::task::yield_now().await;
+    }
+
+    let Some(Ended::Refused(why)) = job.ended() else { panic!("{:?}", job.ended()) };
+    assert!(why.starts_with("The database refuses to change 1 event; seq 2: ") && why.contains("archived"), "{why}");
+    assert_eq!(job.done(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_discard_of_many_beside_replays_of_the_same_events_leaves_none_dead() {
     let pages = Dashboard::open().await;
     pages.write("Paid", 600, Status::Dead).await;

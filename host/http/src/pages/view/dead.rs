@@ -208,6 +208,7 @@ pub(crate) fn progress(frame: &Frame, id: u64, job: &Job) -> Markup {
                 @match job.ended() {
                     None => { (number(done)) " of " (number(total)) " so far." },
                     Some(Ended::Whole) => { (count(done, "event")) " " (verb(done, "was", "were")) " " (job.action.past()) "." },
+                    Some(Ended::Refused(why)) => { (count(done, "event")) " " (verb(done, "was", "were")) " " (job.action.past()) ". " (visible(why)) "." },
                     Some(Ended::Stopped) => { "Stopped after " (count(done, "event")) "; the other events are unchanged." },
                     Some(Ended::Failed(why)) => { "Ended early after " (count(done, "event")) ", because " (visible(why)) ". The other events are unchanged." },
                 }
