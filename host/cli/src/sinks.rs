@@ -84,17 +84,16 @@ impl SinksCommand {
 }
 
 async fn list(config: &Config, output: Output) -> Result<(), Failure> {
-    let reported = reported(config).await;
-    let (reported, unknown) = match reported {
+    let ((reported, now), unknown) = match reported(config).await {
         // The configuration can be listed all the same.
-        Err(failure) if config.remote.is_none() => (Vec::new(), Some(failure)),
+        Err(failure) if config.remote.is_none() => ((Vec::new(), SystemClock::default().now()), Some(failure)),
         reported => (reported?, None),
     };
     let mut sinks = configured(config);
     for one in reported {
         add(&mut sinks, one);
     }
-    output::many(&sinks, output.output, |sinks| if sinks.is_empty() { String::new() } else { table(sinks) })?;
+    output::many(&sinks, output.output, |sinks| if sinks.is_empty() { String::new() } else { table(sinks, now) })?;
     if let Some(failure) = unknown {
         return Err(failure.detail("the list has the configured sinks; their state is unknown".to_owned()));
     }
@@ -106,11 +105,11 @@ async fn list(config: &Config, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The sinks of the hosts that run.
-async fn reported(config: &Config) -> Result<Vec<HostSink>, Failure> {
+/// The sinks of the hosts that run, and the time by the database's clock, as their times are.
+async fn reported(config: &Config) -> Result<(Vec<HostSink>, Timestamp), Failure> {
     let place = place::open(config).await?;
     let routes = if config.remote.is_some() { Vec::new() } else { place.routes().await? };
-    place.sinks(&routes).await
+    Ok((place.sinks(&routes).await?, place.now().await?))
 }
 
 /// The sinks of the configuration, without a state. Sinks whose secrets this shell lacks have only their name and routes.
@@ -153,7 +152,7 @@ fn add(sinks: &mut Vec<Listed>, HostSink { host, sink, waiting }: HostSink) {
 }
 
 /// The sinks, and below them the state of each on each host.
-fn table(sinks: &[Listed]) -> String {
+fn table(sinks: &[Listed], now: Timestamp) -> String {
     let rows = sinks.iter().map(|sink| {
         [
             short(&sink.name, 64),
@@ -165,7 +164,6 @@ fn table(sinks: &[Listed]) -> String {
         ]
     });
     let text = output::table(&["name", "kind", "target", "~routes", "state", ">waiting"], rows);
-    let now = SystemClock::default().now();
     let lines: String =
         sinks.iter().flat_map(|sink| sink.hosts.iter().map(move |on_host| line(&sink.name, on_host, now))).collect();
     if lines.is_empty() { text } else { format!("{text}\n{lines}") }
