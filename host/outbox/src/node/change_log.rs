@@ -16,7 +16,7 @@ use crate::store::{Audit, AuditFilter, Store, StoreError};
 /// How often the host compares its plugins with those that it last saw.
 const CHECK: Duration = Duration::from_secs(1);
 /// The age of the oldest records that are compared with the plugins of a host that starts.
-const RECORDS_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
+const RECORDS_AGE: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// The most records of one action that are compared.
 const MOST_RECORDS: u32 = 1_000;
 
@@ -34,8 +34,8 @@ pub(crate) struct ChangeLog {
 }
 
 impl ChangeLog {
-    /// For the host with this label. The plugins that `lister` lists now belong to its start: they are recorded only if hosts recorded
-    /// other versions before.
+    /// For the host with this label. The plugins that `lister` lists now belong to its start: they are recorded only if hosts did
+    /// not record these versions last.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         metrics: Arc<Metrics>,
@@ -50,6 +50,7 @@ impl ChangeLog {
 
     /// Records the start, then changes of plugins, and the stop when the host has left.
     pub(crate) async fn run(mut self, mut left: watch::Receiver<bool>) {
+        self.record("start_host", &self.about).await;
         if self.lister.is_some() {
             self.plugins.recorded = match recorded_versions(&*self.store).await {
                 Ok(versions) => Some(versions),
@@ -60,8 +61,7 @@ impl ChangeLog {
                 }
             };
         }
-        self.record("start_host", &self.about).await;
-        for (action, selector) in self.plugins.changes_by_start() {
+        for (action, selector) in self.plugins.changes_at_start() {
             self.record(action, &selector).await;
         }
         loop {
@@ -140,9 +140,10 @@ impl Plugins {
     }
 
     /// The plugins that serve since the start, in another version than hosts recorded before.
-    fn changes_by_start(&self) -> Vec<(&'static str, Value)> {
-        let change =
-            |(plugin, known): (&String, &Known)| change_by_start(self.recorded.as_ref()?, plugin, known.serving.as_ref()?);
+    fn changes_at_start(&self) -> Vec<(&'static str, Value)> {
+        let change = |(plugin, known): (&String, &Known)| {
+            plugin_change_at_start(self.recorded.as_ref()?, plugin, known.serving.as_ref()?)
+        };
         self.known.iter().filter_map(change).collect()
     }
 
@@ -180,7 +181,7 @@ impl Plugins {
                 }
                 None if is_starting => {
                     let recorded = self.recorded.as_ref();
-                    changes.extend(recorded.and_then(|recorded| change_by_start(recorded, plugin, &now)));
+                    changes.extend(recorded.and_then(|recorded| plugin_change_at_start(recorded, plugin, &now)));
                 }
                 None => changes.push(("load_plugin", json!({ "plugin": plugin, "to": version(&now) }))),
             }
@@ -189,8 +190,12 @@ impl Plugins {
     }
 }
 
-/// The change that the start of a host with this version of a plugin is: `None` if hosts recorded the same version last.
-fn change_by_start(recorded: &BTreeMap<String, String>, plugin: &str, now: &PluginSwap) -> Option<(&'static str, Value)> {
+/// The change to record when a host starts with this version of a plugin. `None` if hosts recorded this version last.
+fn plugin_change_at_start(
+    recorded: &BTreeMap<String, String>,
+    plugin: &str,
+    now: &PluginSwap,
+) -> Option<(&'static str, Value)> {
     let to = version(now);
     match recorded.get(plugin) {
         Some(from) if *from == to => None,
@@ -278,7 +283,7 @@ mod tests {
 
         let added = ("load_plugin", json!({ "plugin": "added", "to": "2.0.0 (digest-2)" }));
         let swapped = ("swap_plugin", json!({ "plugin": "other", "from": "1.9.0 (ab)", "to": "2.0.0 (digest-2)" }));
-        assert_eq!(plugins.changes_by_start(), [added, swapped]);
+        assert_eq!(plugins.changes_at_start(), [added, swapped]);
         let swapped_late = json!({ "plugin": "late", "from": "2.9.0 (cd)", "to": "3.0.0 (digest-3)" });
         assert_eq!(plugins.changes(listed(std::slice::from_ref(&late))), [("swap_plugin", swapped_late)]);
     }
