@@ -70,7 +70,12 @@ impl Open {
     async fn is_silent(&self, timeout: Duration, deadline: Instant) -> bool {
         let statistics = self.client.statistics();
         let read = || statistics.in_bytes.load(Ordering::Relaxed);
-        tokio::time::sleep_until(deadline.checked_sub(timeout / 4 * 3).unwrap_or(deadline).into()).await;
+        let Some(from) = deadline.checked_sub(timeout / 4 * 3).filter(|from| *from >= Instant::now()) else {
+            // Connecting took too long to tell.
+            tokio::time::sleep_until(deadline.into()).await;
+            return false;
+        };
+        tokio::time::sleep_until(from.into()).await;
         let before = read();
         tokio::time::sleep_until(deadline.into()).await;
         read() == before
@@ -136,7 +141,12 @@ impl Nats {
             _ = lost.wait_for(|lost| *lost) => return Err(self.lost()),
             // A silent server answers no message, so none of them has failed.
             is_silent = open.is_silent(self.config.timeout, deadline) => {
-                return Err(if is_silent { self.silent() } else { Self::unanswered(&subject) });
+                if is_silent {
+                    // The next batch connects anew, perhaps to another server.
+                    self.cut_off();
+                    return Err(self.silent());
+                }
+                return Err(Self::unanswered(&subject));
             }
         };
         match answer {

@@ -75,7 +75,7 @@ impl Open {
     }
 
     /// The broker may send as much again as it may for a batch. Waits for the confirmations of messages that were given up: lapin collects
-    /// them until then.
+    /// them until then. A wait that takes too long is not repeated.
     pub(super) async fn begin_batch(&self, deadline: Instant) {
         self.lifeline.iter().for_each(Lifeline::allow);
         if self.has_given_up.swap(false, Ordering::Relaxed) {
