@@ -166,7 +166,12 @@ impl Poller {
                     return Ok((Polled::Full, accepted));
                 }
                 let claimed = read.as_ref().and_then(|read| read.as_ref().ok()).map_or(0, |(_, accepted)| *accepted);
-                let limit = limit.saturating_sub(u32::try_from(claimed).unwrap_or(u32::MAX)).max(1);
+                let Room { events: room, bytes: max_bytes } = self.reader.room_to_read();
+                if room == 0 {
+                    self.chores.read_carefully.note(read.map(|read| read.map(|_| true)), &self.reader.intake);
+                    return Ok((Polled::NoRoom, claimed));
+                }
+                let limit = limit.min(u32::try_from(room).unwrap_or(u32::MAX));
                 // Rows of the abandoned partitions may be locked or refused. The other partitions do not wait for these rows.
                 let (polled, accepted) = self.reader.read(others, limit, max_bytes).await?;
                 let may_be_more = matches!(read, Some(Ok((Polled::Full, _))));
