@@ -14,7 +14,7 @@ pub(crate) enum TestingCommand {
     #[command(after_help = "Examples:\n  outbox testing reset --yes\n  \
                             outbox testing reset --yes --database-url postgres://test@localhost/shop_test\n\n\
                             For test databases alone, between two tests: there is no undo, and no record of it \
-                            stays. Running hosts deliver the next event as usual. The numbering of events goes on, so fixtures may \
+                            stays. Running hosts deliver the next event as usual. The numbering of events continues, so fixtures may \
                             use the same event IDs again.")]
     Reset {
         /// Do not ask for confirmation

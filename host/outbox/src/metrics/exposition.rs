@@ -83,7 +83,7 @@ impl Exposition<'_> {
             .family(
                 "aside",
                 MetricType::Gauge,
-                "1 while this host takes no partitions, since another host reports fewer stalled routes.",
+                "1 while this host takes no partitions, since another host can probably deliver more.",
             )
             .series(&[], stalls.is_aside());
         let (now, stalled) = (system_clock().now(), stalls.routes());

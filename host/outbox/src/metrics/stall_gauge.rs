@@ -13,7 +13,7 @@ impl StallGauge {
         *self.lock() = (is_aside, stalled);
     }
 
-    /// Whether it takes no partitions, since another host reports fewer stalled routes.
+    /// Whether it takes no partitions, since another host can probably deliver more.
     pub(crate) fn is_aside(&self) -> bool {
         self.lock().0
     }

@@ -29,7 +29,7 @@ pub fn unanswered_severity(events: u64) -> Severity {
     if events >= MANY_EVENTS { Severity::Fault } else { Severity::Warning }
 }
 
-/// The severity of plugins of which no version serves, unless a host requires them. The routes of such a plugin are unknown, so it is a
+/// The severity of plugins that have no serving version, unless a host requires them. The routes of such a plugin are unknown, so it is a
 /// fault if any events wait for a listener.
 #[must_use]
 pub fn failed_plugin_severity(routes: &[RouteRecord]) -> Severity {

@@ -94,8 +94,8 @@ pub(in crate::doctor) fn clocks(nodes: &[NodeRecord]) -> Option<Finding> {
     if more > 0 {
         what.push(format!("and {more} more"));
     }
-    let fix = "let NTP set the clock of that host (timedatectl set-ntp true): receivers of webhooks refuse signatures whose time is wrong, and \
-               times that its writers set are wrong";
+    let fix = "let NTP set the clock of each named host (timedatectl set-ntp true): receivers may refuse webhook signatures with a wrong \
+               time, and `available_at` and `expires_at` of events written there are wrong";
     Some(Finding::warning("clock", what.join("\n"), fix))
 }
 
@@ -103,7 +103,7 @@ pub(in crate::doctor) fn clocks(nodes: &[NodeRecord]) -> Option<Finding> {
 pub(in crate::doctor) fn aside(nodes: &[NodeRecord], now: Timestamp) -> Vec<Finding> {
     let finding = |node: &NodeRecord| {
         let first = node.listeners.stalled.first().filter(|_| node.stands_aside())?;
-        let mut what = format!("{} stands aside: another host reports fewer stalled routes. It cannot deliver:", node.label);
+        let mut what = format!("{} stands aside: another host can probably deliver more. It cannot deliver:", node.label);
         for stalled in node.listeners.stalled.iter().take(LISTED) {
             let (route, reason) = (short(&stalled.to_string(), 160), short(&stalled.reason, 300));
             what.push_str(&format!("\n{route}, for {}: {reason}", span(now.since(stalled.since))));
