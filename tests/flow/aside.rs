@@ -59,10 +59,6 @@ impl Sink for Topics {
     fn destination(&self, message: &Message) -> Option<u64> {
         Some(u64::from(is_odd(message)))
     }
-
-    fn reaches_each_destination(&self) -> bool {
-        true
-    }
 }
 
 /// A host that relays its events to this broker.

@@ -99,6 +99,14 @@ fn rejection(answer: Result<(), SinkError>) -> String {
     }
 }
 
+/// Why the messages of a topic wait without a counted attempt: no host may write to it.
+fn closed(answer: Result<(), SinkError>) -> String {
+    match answer {
+        Err(SinkError::Closed { reason }) => reason,
+        other => panic!("it is closed: {other:?}"),
+    }
+}
+
 /// Why a message waits without a counted attempt, while the sink works.
 fn delay(answer: Result<(), SinkError>) -> String {
     match answer {
@@ -169,7 +177,7 @@ async fn a_producer_that_the_cluster_refuses_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_this_host_may_not_write_to_fails_its_own_messages_alone() {
+async fn messages_of_a_topic_that_this_host_may_not_write_to_wait_and_no_others_do() {
     let relay = Relay::before(broker()).await;
     for trouble in [Trouble::Hidden(DENIED), Trouble::Refused { code: DENIED, times: usize::MAX }] {
         let (topic, denied) = (Topic::make().await, Topic::make().await);
@@ -179,7 +187,7 @@ async fn a_topic_that_this_host_may_not_write_to_fails_its_own_messages_alone() 
         let mut answers = sink.send(&[to(&denied.name, order(1)), order(2)]).await;
 
         assert_eq!(answers.pop(), Some(Ok(())), "{trouble:?}");
-        let reason = rejection(answers.remove(0));
+        let reason = closed(answers.remove(0));
         let expected = format!("does not let this host write to the topic `{}`; grant it there", denied.name);
         assert!(reason.starts_with("Kafka at 127.0.0.1:") && reason.ends_with(&expected), "{reason}");
         relay.heal(&denied.name);
@@ -188,15 +196,17 @@ async fn a_topic_that_this_host_may_not_write_to_fails_its_own_messages_alone() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_that_is_not_there_fails_its_own_messages_alone_until_it_is_made() {
+async fn messages_of_a_missing_topic_wait_until_it_is_made_and_no_others_do() {
     let (topic, missing) = (Topic::make().await, Topic::without_making().await);
     let sink = sink(config(&broker().to_string(), &topic));
     let mut answers = sink.send(&[order(1), to(&missing.name, order(2)), order(3)]).await;
     assert_eq!((&answers[0], &answers[2]), (&Ok(()), &Ok(())));
     let alone = send_one(&*sink, to(&missing.name, order(4))).await;
     let expected = format!("has no topic `{}`; create it there, or correct the topic in the configuration", missing.name);
-    assert!(rejection(answers.swap_remove(1)).ends_with(&expected));
-    assert!(delay(alone).ends_with(&expected), "it was not sent while the topic rests, so it waits and loses no attempt");
+    for answer in [answers.swap_remove(1), alone] {
+        let reason = closed(answer);
+        assert!(reason.ends_with(&expected), "{reason}");
+    }
     assert_eq!(send_one(&*sink, order(5)).await, Ok(()), "the sink is not down");
     missing.create().await;
     eventually("the topic is found", async || send_one(&*sink, to(&missing.name, order(6))).await.is_ok()).await;

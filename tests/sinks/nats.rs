@@ -137,7 +137,7 @@ async fn messages_wait_uncounted_while_the_quota_of_the_account_is_used_up() {
             break;
         }
     }
-    assert!(matches!(&answer, Err(SinkError::Unavailable { reason, .. }) if reason.contains("limits exceeded")), "{answer:?}");
+    assert!(matches!(&answer, Err(SinkError::Closed { reason }) if reason.contains("limits exceeded")), "{answer:?}");
 
     let purged = stream.ask("PURGE", &json!({})).await;
     assert!(purged.get("error").is_none(), "{purged}");
@@ -151,7 +151,7 @@ async fn a_message_waits_for_a_stream_of_its_subject_and_a_plugin_reaches_nothin
     let stream = Stream::make(&url, json!({})).await;
     let sink = sink(config(&url, &stream));
     let answer = send_one(&*sink, to("unanswered", order(1))).await;
-    assert!(matches!(&answer, Err(SinkError::Unavailable { reason, .. }) if reason.contains("no stream")), "{answer:?}");
+    assert!(matches!(&answer, Err(SinkError::Closed { reason }) if reason.contains("no stream")), "{answer:?}");
     let delete =
         outbox::sink::Message { trusts_subject: false, ..to(&format!("$JS.API.STREAM.DELETE.{}", stream.name), order(2)) };
     assert!(matches!(send_one(&*sink, delete).await, Err(SinkError::Rejected { .. })));
@@ -207,6 +207,21 @@ async fn a_message_that_no_stream_confirms_is_a_failed_attempt_while_the_server_
     stream.client.flush().await.expect("the server knows it");
     let failed = send_one(&*sink(config(&url, &stream)), to(&subject, order(1))).await;
     assert!(matches!(&failed, Err(SinkError::Failed { reason }) if reason.contains("no stream")), "{failed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_a_subject_that_this_user_may_not_publish_to_wait_uncounted() {
+    let server = own(Broker::Nats);
+    let stream = Stream::make(&server.url(), json!({"subjects": ["denied.>", "allowed.>"]})).await;
+    let sink = sink(config(&server.url_denied(), &stream));
+
+    let answers = sink.send(&[to("denied.a", order(1)), to("allowed.a", order(2)), to("denied.b", order(3))]).await;
+
+    assert_eq!(answers[1], Ok(()));
+    for (answer, subject) in [(&answers[0], "denied.a"), (&answers[2], "denied.b")] {
+        let Err(SinkError::Closed { reason }) = answer else { panic!("{answer:?}") };
+        assert!(reason.contains(&format!("does not let this host publish to the subject {subject};")), "{reason}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

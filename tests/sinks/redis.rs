@@ -58,13 +58,31 @@ async fn a_confirmed_message_is_an_entry_with_its_id_its_event_and_its_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_no_stream_refuses_its_messages_and_no_others() {
+async fn messages_of_a_key_that_is_no_stream_wait_and_no_others_do() {
     let (url, stream, taken) = (shared(Broker::Redis), unique("orders:"), unique("taken:"));
     let _: Answer = ask(&url, &["SET", &taken, "1"]).await;
     let answers = sink(config(&url, &stream)).send(&[order(1), to(&taken, order(2)), order(3)]).await;
     assert_eq!((&answers[0], &answers[2]), (&Ok(()), &Ok(())));
-    assert!(matches!(&answers[1], Err(SinkError::Rejected { reason }) if reason.contains("WRONGTYPE")), "{answers:?}");
+    assert!(matches!(&answers[1], Err(SinkError::Closed { reason }) if reason.contains("WRONGTYPE")), "{answers:?}");
     assert_eq!(entries(&url, &stream).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_a_stream_that_this_user_may_not_write_to_wait_until_it_may() {
+    let server = own(Broker::Redis);
+    let url = server.url();
+    let _: Answer = ask(&url, &["ACL", "SETUSER", "limited", "on", ">pw", "~allowed", "+@all"]).await;
+    let mut config = config(&format!("redis://127.0.0.1:{}", server.port()), "allowed");
+    config["user"] = json!("limited");
+    config["password"] = json!("pw");
+    let sink = sink(config);
+
+    let answers = sink.send(&[order(1), to("denied", order(2))]).await;
+
+    assert_eq!(answers[0], Ok(()));
+    assert!(matches!(&answers[1], Err(SinkError::Closed { reason }) if reason.contains("no permissions")), "{answers:?}");
+    let _: Answer = ask(&url, &["ACL", "SETUSER", "limited", "~denied"]).await;
+    assert_eq!(send_one(&*sink, to("denied", order(2))).await, Ok(()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

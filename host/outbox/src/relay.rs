@@ -152,12 +152,12 @@ const LONGEST_REST: Duration = Duration::from_secs(5 * 60);
 const LONGEST_REST_OF_ALL: Duration = Duration::from_secs(60);
 
 impl Relay {
-    /// Whether another host might deliver the event now, and the destination that this answer concerns; `None` for the whole sink. A
-    /// broker that answers for its destinations gives every host the same answer, so hosts would only take turns to stand aside.
+    /// Whether another host might deliver the event now, and the destination that this answer concerns; `None` for the whole sink. If the
+    /// destination is closed to every host, hosts would only take turns to stand aside.
     fn stall(&self, answer: &Result<(), SinkError>, destination: Option<u64>) -> (bool, Option<u64>) {
         match answer {
             Err(SinkError::Down { .. }) => (true, None),
-            Err(SinkError::Unavailable { .. }) => (destination.is_some() && self.sink.reaches_each_destination(), destination),
+            Err(SinkError::Unavailable { .. }) => (destination.is_some(), destination),
             Ok(()) | Err(_) => (false, destination),
         }
     }
@@ -179,6 +179,9 @@ impl Relay {
                 let least = retry_after.unwrap_or_default().max(LEAST_REST);
                 let longest = if has_destination { LONGEST_REST_OF_ALL } else { LONGEST_REST };
                 (format!("the receiver of the sink {sink} is unavailable: {reason}"), least, longest)
+            }
+            Err(SinkError::Closed { reason }) => {
+                (format!("the receiver of the sink {sink} is unavailable: {reason}"), LEAST_REST, LONGEST_REST_OF_ALL)
             }
             Err(error @ (SinkError::Rejected { .. } | SinkError::Denied { .. })) => {
                 let message = format!("the sink {sink} refused the event: {error}");
@@ -234,6 +237,9 @@ mod tests {
             assert_eq!(outcome, busy(after, is_unavailable), "asked for {retry_after:?} after {waited:?}");
         }
 
+        let closed = |waited| of(SinkError::Closed { reason: reason() }, waited);
+        assert_eq!(closed(Duration::ZERO), busy(SECOND, is_unavailable));
+        assert_eq!(closed(HOUR), busy(LONGEST_REST_OF_ALL, is_unavailable), "it is opened for all");
         let shared = Err(SinkError::Unavailable { reason: reason(), retry_after: None });
         assert_eq!(relay.outcome(shared, true, HOUR), busy(LONGEST_REST_OF_ALL, is_unavailable), "a topic works again for all");
 
@@ -286,32 +292,18 @@ mod tests {
         }
     }
 
-    /// A sink that reaches each of its destinations by itself.
-    struct Leaders;
-
-    #[async_trait::async_trait]
-    impl Sink for Leaders {
-        async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
-            vec![Ok(()); messages.len()]
-        }
-
-        fn reaches_each_destination(&self) -> bool {
-            true
-        }
-    }
-
     #[test]
     fn unavailable_destination_is_a_stall_only_if_another_host_may_reach_it() {
-        let through_broker = relay(RelayConfig::to("orders"));
-        let reaching = Relay { sink: Arc::new(Leaders), ..relay(RelayConfig::to("orders")) };
+        let relay = relay(RelayConfig::to("orders"));
+        let closed = Err(SinkError::Closed { reason: "no".to_owned() });
         let unavailable = Err(SinkError::Unavailable { reason: "no".to_owned(), retry_after: None });
         let down = Err(SinkError::Down { reason: "no".to_owned(), retry_after: SECOND });
 
-        assert_eq!(through_broker.stall(&unavailable, Some(1)), (false, Some(1)), "every host gets this answer");
-        assert_eq!(reaching.stall(&unavailable, Some(1)), (true, Some(1)));
-        assert_eq!(reaching.stall(&unavailable, None), (false, None), "one receiver among many");
-        assert_eq!(through_broker.stall(&down, Some(1)), (true, None));
-        assert_eq!(reaching.stall(&Ok(()), Some(1)), (false, Some(1)));
+        assert_eq!(relay.stall(&closed, Some(1)), (false, Some(1)), "every host gets this answer");
+        assert_eq!(relay.stall(&unavailable, Some(1)), (true, Some(1)));
+        assert_eq!(relay.stall(&unavailable, None), (false, None), "one receiver among many");
+        assert_eq!(relay.stall(&down, Some(1)), (true, None));
+        assert_eq!(relay.stall(&Ok(()), Some(1)), (false, Some(1)));
     }
 
     #[test]

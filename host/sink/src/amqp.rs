@@ -176,16 +176,14 @@ impl Amqp {
     ) -> Result<(), SinkError> {
         match tokio::time::timeout_at(deadline.into(), sent?).await {
             Ok(Ok(Confirmation::Ack(None))) => Ok(()),
-            Ok(Ok(Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)))) => {
-                Err(SinkError::unavailable(format!(
-                    "no queue takes the message ({} {}): the exchange is `{}`, the routing key `{}`; add a binding",
-                    returned.reply_code,
-                    quoted(returned.reply_text.as_str()),
-                    quoted(returned.delivery.exchange.as_str()),
-                    quoted(returned.delivery.routing_key.as_str()),
-                )))
-            }
-            Ok(Ok(Confirmation::Nack(None))) => Err(SinkError::unavailable("RabbitMQ could not keep the message")),
+            Ok(Ok(Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)))) => Err(SinkError::closed(format!(
+                "no queue takes the message ({} {}): the exchange is `{}`, the routing key `{}`; add a binding",
+                returned.reply_code,
+                quoted(returned.reply_text.as_str()),
+                quoted(returned.delivery.exchange.as_str()),
+                quoted(returned.delivery.routing_key.as_str()),
+            ))),
+            Ok(Ok(Confirmation::Nack(None))) => Err(SinkError::closed("RabbitMQ could not keep the message")),
             Ok(Ok(Confirmation::NotRequested)) => Err(SinkError::unavailable("RabbitMQ did not confirm the message")),
             Ok(Err(error)) => Err(self.lost(&error, batch)),
             Err(_) => Err(self.late(open)),

@@ -50,12 +50,6 @@ pub(super) trait Link: Send + Sync + 'static {
         None
     }
 
-    /// Whether this host connects to the own server of each destination: see [`Sink::reaches_each_destination`]. Such a link
-    /// counts the receivers that rest itself: [`open_breakers`](Self::open_breakers).
-    fn reaches_each_destination(&self) -> bool {
-        false
-    }
-
     /// Whether no message may overtake one that was sent before it. A link that replaces this one then waits for its batches.
     fn is_ordered(&self) -> bool {
         true
@@ -136,8 +130,6 @@ struct Caller {
     unavailable: Option<Arc<UnavailableReceivers>>,
     /// Whether the operator decides about the message's destination.
     has_trusted_destination: bool,
-    /// Whether the link counts the receivers that rest itself.
-    link_counts_rests: bool,
     /// The place of the message, and of a share too where there is one.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
@@ -151,8 +143,8 @@ impl Caller {
             None => answer,
         };
         if let Some(unavailable) = &self.unavailable {
-            let asks_for_rest = matches!(answer, Err(SinkError::Unavailable { retry_after: Some(_), .. }));
-            let is_counted_by_link = self.link_counts_rests && asks_for_rest;
+            // The link counts the receivers that it lets rest.
+            let is_counted_by_link = matches!(answer, Err(SinkError::Unavailable { retry_after: Some(_), .. }));
             unavailable.note(&answer, self.has_trusted_destination && !is_counted_by_link, now);
         }
         let _ = self.answer.send(answer);
@@ -235,8 +227,7 @@ impl Batching {
         let (answer, answered) = oneshot::channel();
         let unavailable = receiver.is_none().then(|| self.unavailable.clone());
         let has_trusted_destination = message.trusts_subject || message.subject.is_empty();
-        let link_counts_rests = self.link.reaches_each_destination();
-        let caller = Caller { answer, permit: None, unavailable, has_trusted_destination, link_counts_rests, _places: places };
+        let caller = Caller { answer, permit: None, unavailable, has_trusted_destination, _places: places };
         let job = Job { message: message.clone(), caller, receiver, give_up_at };
         // There is room: whatever is in the channel has a place.
         self.jobs.try_send(job).map_err(|_| self.stopped())?;
@@ -285,10 +276,6 @@ impl Sink for Batching {
     fn destination(&self, message: &Message) -> Option<u64> {
         let destination = self.link.destination(message)?;
         Some(BuildHasherDefault::<DefaultHasher>::default().hash_one(&*destination))
-    }
-
-    fn reaches_each_destination(&self) -> bool {
-        self.link.reaches_each_destination()
     }
 }
 

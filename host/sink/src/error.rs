@@ -36,6 +36,13 @@ pub enum SinkError {
         /// After how long the receiver asks to get it again; `None` when it did not say.
         retry_after: Option<Duration>,
     },
+    /// The message's destination is closed to every host: it is missing or full, or this user may not write to it. Other destinations of
+    /// the sink may work.
+    #[error("{reason}")]
+    Closed {
+        /// Why, for people. Nothing in it is secret.
+        reason: String,
+    },
     /// There was no room for the message, which was not sent: nothing is wrong with it, nor with its receiver.
     #[error("{reason}")]
     Crowded {
@@ -77,6 +84,12 @@ impl SinkError {
     /// The same, and not to be sent again before this rest is over.
     pub(super) fn unavailable_for(rest: Duration, reason: impl Into<String>) -> Self {
         Self::Unavailable { reason: reason.into(), retry_after: Some(rest) }
+    }
+
+    /// The destination takes no message, whichever host sends it.
+    #[cfg(any(feature = "amqp", feature = "kafka", feature = "nats", feature = "redis"))]
+    pub(super) fn closed(reason: impl Into<String>) -> Self {
+        Self::Closed { reason: reason.into() }
     }
 
     /// There was no room for the message, which is nobody's fault: it is sent again soon, and that is no failed attempt.

@@ -181,10 +181,6 @@ impl Link for Http {
         self.config.path.is_none().then_some(Cow::Borrowed(""))
     }
 
-    fn reaches_each_destination(&self) -> bool {
-        true
-    }
-
     /// Each message is a request of its own.
     fn is_ordered(&self) -> bool {
         false

@@ -190,9 +190,8 @@ impl Kafka {
             Failure::Message(error) | Failure::Sink(error) => return error,
             Failure::Topic(error) => error,
         };
-        let is_due = self.resting().rest(topic, error.to_string(), Instant::now());
         // No event keeps the reason of a delivery that is not counted.
-        if is_due && error.is_retryable() {
+        if self.resting().rest(topic, error.clone(), Instant::now()) {
             tracing::warn!(
                 target: "outbox::sink::kafka",
                 sink = self.name,
@@ -231,10 +230,6 @@ impl Link for Kafka {
 
     fn destination<'m>(&self, message: &'m Message) -> Option<Cow<'m, str>> {
         self.topic(message).ok()
-    }
-
-    fn reaches_each_destination(&self) -> bool {
-        true
     }
 
     fn open_breakers(&self) -> OpenBreakers {

@@ -123,12 +123,4 @@ pub trait Sink: Send + Sync + 'static {
     fn destination(&self, _message: &Message) -> Option<u64> {
         None
     }
-
-    /// Whether this host connects to the own server of each destination, so that a destination may be unavailable to this host alone. False
-    /// if one broker answers for all destinations: then it gives every host the same answer, unless hosts are connected
-    /// to different servers of a divided cluster.
-    #[doc(hidden)] // for the host
-    fn reaches_each_destination(&self) -> bool {
-        false
-    }
 }

@@ -7,11 +7,13 @@
 mod config;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::header::{HeaderName, HeaderValue};
-use async_nats::{Client, Event, HeaderMap, Request, RequestErrorKind};
+use async_nats::{Client, Event, HeaderMap, Request, RequestErrorKind, ServerError};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde::Deserialize;
@@ -33,6 +35,9 @@ const MAX_READ: u64 = 16 << 20;
 /// How often it is looked at how many they are.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// The most subjects that are remembered as forbidden.
+const MAX_FORBIDDEN: usize = 1_000;
+
 /// Whether a character may not stand in a subject to publish to. Dots may, in the operator's text.
 fn is_no_token(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c, '*' | '>')
@@ -43,6 +48,9 @@ fn is_no_token(c: char) -> bool {
 fn clean(value: &str) -> String {
     value.chars().map(|c| if is_no_token(c) || matches!(c, '.' | '$') { '_' } else { c }).collect()
 }
+
+/// With which the subjects begin where others wait for answers.
+const INBOX: &str = "_INBOX.";
 
 /// A connection to NATS.
 struct Nats {
@@ -58,6 +66,41 @@ struct Open {
     /// Becomes true when the connection is gone. The client is not used after that: it would keep messages for a server that
     /// may never come back, and the answers to messages that were sent would never arrive.
     lost: watch::Receiver<bool>,
+    forbidden: Forbidden,
+}
+
+/// The subjects that this user may not publish to, or not subscribe to. The server says so once for each message, and then does not answer it.
+#[derive(Clone, Debug, Default)]
+struct Forbidden(Arc<Mutex<HashSet<String>>>);
+
+impl Forbidden {
+    /// Notes the subject of an error such as `Permissions Violation for Publish to "orders.7"`. Source: nats-server, server/client.go.
+    fn note(&self, error: &str) {
+        let Some(("Permissions Violation for Publish to ", rest) | ("Permissions Violation for Subscription to ", rest)) =
+            error.split_once('"')
+        else {
+            return;
+        };
+        let subject = rest.split('"').next().unwrap_or_default();
+        let mut subjects = self.lock();
+        if subjects.len() < MAX_FORBIDDEN {
+            subjects.insert(subject.to_owned());
+        }
+    }
+
+    /// Whether this user may not publish to the subject.
+    fn contains(&self, subject: &str) -> bool {
+        self.lock().contains(subject)
+    }
+
+    /// The subject at which the client waits for answers, if this user may not subscribe to it.
+    fn inbox(&self) -> Option<String> {
+        self.lock().iter().find(|subject| subject.starts_with(INBOX)).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Open {
@@ -106,6 +149,8 @@ impl Nats {
 
     async fn connect(&self) -> Result<Open, SinkError> {
         let (is_lost, lost) = watch::channel(false);
+        let forbidden = Forbidden::default();
+        let to_note = forbidden.clone();
         let urls: Vec<&str> = self.config.url.split(',').map(str::trim).collect();
         let options = self.config.options().map_err(SinkError::down)?;
         let options = options
@@ -119,8 +164,12 @@ impl Nats {
             // One try for each server; after that a new client is made.
             .max_reconnects(urls.len())
             .event_callback(move |event| {
-                if matches!(event, Event::Disconnected | Event::Closed | Event::LameDuckMode) {
-                    is_lost.send_replace(true);
+                match event {
+                    Event::Disconnected | Event::Closed | Event::LameDuckMode => {
+                        is_lost.send_replace(true);
+                    }
+                    Event::ServerError(ServerError::Other(error)) => to_note.note(&error),
+                    _ => {}
                 }
                 std::future::ready(())
             });
@@ -129,7 +178,7 @@ impl Nats {
             let reason = tls::reason(&error, self.config.ca_file.as_deref());
             SinkError::down(format!("NATS at {} cannot be connected to: {reason}", self.config.target()))
         })?;
-        Ok(Open { client, lost })
+        Ok(Open { client, lost, forbidden })
     }
 
     async fn publish(&self, open: &Open, message: &Message, deadline: Instant) -> Result<(), SinkError> {
@@ -146,14 +195,14 @@ impl Nats {
                     self.cut_off();
                     return Err(self.silent());
                 }
-                return Err(Self::unanswered(&subject));
+                return Err(self.unanswered(open, &subject));
             }
         };
         match answer {
             Ok(answer) => kept(&answer.payload, &subject),
             Err(error) => Err(match error.kind() {
                 // A cluster answers the same while the stream has no leader or JetStream starts, and then its events must not die.
-                RequestErrorKind::NoResponders => SinkError::unavailable(format!(
+                RequestErrorKind::NoResponders => SinkError::closed(format!(
                     "no stream of JetStream takes the subject {} now; make one that does, unless JetStream is starting",
                     quoted(&subject)
                 )),
@@ -163,7 +212,7 @@ impl Nats {
                 RequestErrorKind::MaxPayloadExceeded => {
                     SinkError::rejected(format!("the message is larger than the server takes ({} bytes)", message.body.len()))
                 }
-                RequestErrorKind::TimedOut => Self::unanswered(&subject),
+                RequestErrorKind::TimedOut => self.unanswered(open, &subject),
                 RequestErrorKind::Other => self.lost(),
             }),
         }
@@ -171,8 +220,8 @@ impl Nats {
 
     fn subject(&self, message: &Message) -> Result<String, SinkError> {
         let subject = self.config.subject.subject_of(message, clean);
-        // `$JS.API.…` deletes streams, `$SYS.…` steers the server; inboxes are where others wait for answers.
-        let is_kept_back = subject.starts_with('$') || subject.starts_with("_INBOX.");
+        // `$JS.API.…` deletes streams, `$SYS.…` steers the server.
+        let is_kept_back = subject.starts_with('$') || subject.starts_with(INBOX);
         if is_kept_back && !message.subject.is_empty() && !message.trusts_subject {
             return Err(SinkError::rejected(format!(
                 "the subject {} is NATS's own; no message may choose it",
@@ -196,7 +245,20 @@ impl Nats {
     }
 
     /// The server answers pings, but there was no answer for this message; others may be confirmed.
-    fn unanswered(subject: &str) -> SinkError {
+    fn unanswered(&self, open: &Open, subject: &str) -> SinkError {
+        let target = self.config.target();
+        if open.forbidden.contains(subject) {
+            let subject = quoted(subject);
+            return SinkError::closed(format!(
+                "NATS at {target} does not let this host publish to the subject {subject}; grant it there"
+            ));
+        }
+        if let Some(inbox) = open.forbidden.inbox() {
+            let inbox = quoted(&inbox);
+            return SinkError::down(format!(
+                "NATS at {target} does not let this host subscribe to {inbox}, where it waits for answers; grant {INBOX}>"
+            ));
+        }
         SinkError::failed(format!(
             "no stream of JetStream confirmed the subject {}: perhaps none takes it, or this user may not publish there",
             quoted(subject)
@@ -294,7 +356,7 @@ fn kept(answer: &[u8], subject: &str) -> Result<(), SinkError> {
             let number = if error.err_code == 0 { error.code } else { error.err_code };
             let reason = format!("JetStream refused the message ({number}): {}", quoted(&error.description));
             // Other errors concern every message of the stream, and may pass: a quota, no space, no leader.
-            Err(if error.is_of_message() { SinkError::rejected(reason) } else { SinkError::unavailable(reason) })
+            Err(if error.is_of_message() { SinkError::rejected(reason) } else { SinkError::closed(reason) })
         }
         Ok(Ack { stream: Some(_), error: None }) => Ok(()),
         // It may keep the message, so it is not sent for ever.
@@ -326,8 +388,22 @@ mod tests {
         let quota =
             br#"{"error":{"code":400,"err_code":10002,"description":"resource limits exceeded for account"},"stream":"S"}"#;
         for waits in [&full[..], &quota[..]] {
-            assert!(matches!(kept(waits, "a"), Err(SinkError::Unavailable { .. })), "{waits:?}");
+            assert!(matches!(kept(waits, "a"), Err(SinkError::Closed { .. })), "{waits:?}");
         }
+    }
+
+    #[test]
+    fn subjects_that_the_server_forbids_are_remembered() {
+        let forbidden = Forbidden::default();
+        forbidden.note("Permissions Violation for Publish to \"orders.7\"");
+        forbidden.note("Maximum Connections Exceeded");
+        assert!(forbidden.contains("orders.7") && !forbidden.contains("orders.8"));
+        assert_eq!(forbidden.inbox(), None);
+        forbidden.note("Permissions Violation for Subscription to \"_INBOX.a.*\"");
+        assert_eq!(forbidden.inbox(), Some("_INBOX.a.*".to_owned()));
+
+        (0..2 * MAX_FORBIDDEN).for_each(|number| forbidden.note(&format!("Permissions Violation for Publish to \"{number}\"")));
+        assert_eq!(forbidden.lock().len(), MAX_FORBIDDEN);
     }
 
     #[test]

@@ -48,10 +48,6 @@ impl Sink for Observed {
     fn destination(&self, message: &Message) -> Option<u64> {
         self.sink.destination(message)
     }
-
-    fn reaches_each_destination(&self) -> bool {
-        self.sink.reaches_each_destination()
-    }
 }
 
 impl LastAnswers {
@@ -63,8 +59,8 @@ impl LastAnswers {
                     let since = self.outage.as_ref().map_or(now, |outage| outage.since);
                     self.outage = Some(SinkOutage { since, reason: safe(reason), next_try: now.plus(*retry_after) });
                 }
-                // They concern one receiver, or the queue.
-                Err(SinkError::Unavailable { .. } | SinkError::Crowded { .. }) => {}
+                // They concern one receiver or destination, or the queue.
+                Err(SinkError::Unavailable { .. } | SinkError::Closed { .. } | SinkError::Crowded { .. }) => {}
                 // It looked at the message.
                 Err(SinkError::Rejected { .. } | SinkError::Denied { .. } | SinkError::Failed { .. }) => self.outage = None,
             }

@@ -249,12 +249,13 @@ impl Redis {
         }
     }
 
-    /// The meaning of a server's error for its message. Only a few errors are the fault of the message, its stream, or the rights to that
-    /// stream. All others, such as `BUSY` while a script runs, concern every message and may pass.
+    /// The meaning of a server's error for its message. A few errors are the fault of the message, a few that of its stream or of the rights
+    /// to it. All others, such as `BUSY` while a script runs, concern every message and may pass.
     fn refused(&self, error: &RedisError, node: Option<&Arc<Node>>) -> SinkError {
         let reason = format!("{}: {}", self.shown(node), error.kind_text());
         match error.code() {
-            Some("ERR" | "WRONGTYPE" | "CROSSSLOT" | "NOPERM") => SinkError::rejected(reason),
+            Some("ERR" | "CROSSSLOT") => SinkError::rejected(reason),
+            Some("WRONGTYPE" | "NOPERM") => SinkError::closed(reason),
             _ => SinkError::down(reason),
         }
     }
@@ -400,10 +401,6 @@ impl Link for Redis {
 
     fn destination<'m>(&self, message: &'m Message) -> Option<Cow<'m, str>> {
         Some(self.stream(message))
-    }
-
-    fn reaches_each_destination(&self) -> bool {
-        true
     }
 
     fn open_breakers(&self) -> OpenBreakers {

@@ -17,7 +17,9 @@ use crate::{Fault, Stop};
 pub(crate) const USER: &str = "outbox";
 /// The user of NATS whose account has a quota.
 const SMALL_USER: &str = "small";
-/// The bytes that the account of this user may store.
+/// The user of NATS that may not publish to `denied.>`.
+const DENIED_USER: &str = "denied";
+/// The bytes that the account of the small user may store.
 const SMALL_QUOTA: u32 = 20_000;
 
 /// A kind of broker.
@@ -130,6 +132,12 @@ impl BrokerServer {
         self.url().replacen(USER, SMALL_USER, 1)
     }
 
+    /// How to connect to NATS as a user that may not publish to `denied.>`.
+    #[must_use]
+    pub fn url_denied(&self) -> String {
+        self.url().replacen(USER, DENIED_USER, 1)
+    }
+
     /// The port, on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
@@ -176,7 +184,10 @@ impl BrokerServer {
         };
         let config = format!(
             "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {data:?} }}\naccounts {{\n\
-             MAIN: {{ jetstream: enabled, users: [{{ user: {USER}, password: \"{password}\" }}] }}\n\
+             MAIN: {{ jetstream: enabled, users: [\n\
+             {{ user: {USER}, password: \"{password}\" }}\n\
+             {{ user: {DENIED_USER}, password: \"{password}\", permissions: {{ publish: {{ deny: \"denied.>\" }} }} }}\n\
+             ] }}\n\
              SMALL: {{ jetstream: {{ max_file: {SMALL_QUOTA} }}, users: [{{ user: {SMALL_USER}, password: \"{password}\" }}] }}\n\
              }}\n{tls}"
         );

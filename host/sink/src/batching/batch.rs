@@ -48,7 +48,9 @@ impl Batch {
             }
             Err(SinkError::Down { reason, .. }) => caller.hear(Err(SinkError::unavailable(reason))),
             Err(error) => {
-                state.is_any_judged |= !matches!(error, SinkError::Unavailable { .. } | SinkError::Crowded { .. });
+                let is_judged =
+                    !matches!(error, SinkError::Unavailable { .. } | SinkError::Closed { .. } | SinkError::Crowded { .. });
+                state.is_any_judged |= is_judged;
                 caller.hear(Err(error));
             }
             Ok(()) => {

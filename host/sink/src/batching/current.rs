@@ -84,10 +84,6 @@ impl Link for Current {
         self.get().destination(message)
     }
 
-    fn reaches_each_destination(&self) -> bool {
-        self.get().reaches_each_destination()
-    }
-
     fn is_ordered(&self) -> bool {
         self.get().is_ordered()
     }

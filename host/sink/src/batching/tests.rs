@@ -23,7 +23,6 @@ struct State {
     started: Notify,
     is_down: std::sync::atomic::AtomicBool,
     is_unordered: std::sync::atomic::AtomicBool,
-    counts_rests: std::sync::atomic::AtomicBool,
     cut_off: std::sync::atomic::AtomicBool,
 }
 
@@ -42,7 +41,7 @@ impl Link for Told {
             let answer = match message.id.as_str() {
                 _ if self.0.is_down.load(SeqCst) => Err(SinkError::down("refused")),
                 "down" => Err(SinkError::down("refused")),
-                "full" => Err(SinkError::unavailable("the stream is full")),
+                "full" => Err(SinkError::closed("the stream is full")),
                 "resting" => Err(SinkError::unavailable_for(MINUTE, "the topic has no leader")),
                 "bad" => Err(SinkError::rejected("bad")),
                 "silent" => {
@@ -56,10 +55,6 @@ impl Link for Told {
         if is_silent {
             std::future::pending::<()>().await;
         }
-    }
-
-    fn reaches_each_destination(&self) -> bool {
-        self.0.counts_rests.load(SeqCst)
     }
 
     fn is_ordered(&self) -> bool {
@@ -111,13 +106,13 @@ async fn sink_that_answers_but_takes_no_message_is_down_until_it_looks_at_one() 
     let sink = sink(&Told::default(), MINUTE, ONE);
     let reason = || sink.unavailable.outage().map(|outage| outage.reason);
     let a_minute_ago = Instant::now().checked_sub(MINUTE).expect("the machine is up");
-    sink.unavailable.note(&Err(SinkError::unavailable("the stream is full")), true, a_minute_ago);
+    sink.unavailable.note(&Err(SinkError::closed("the stream is full")), true, a_minute_ago);
     assert_eq!(reason(), None, "it failed only once");
 
     let chosen = Message { subject: "full".to_owned(), ..message("full") };
-    assert!(matches!(&sink.send(&[chosen]).await[0], Err(SinkError::Unavailable { .. })));
+    assert!(matches!(&sink.send(&[chosen]).await[0], Err(SinkError::Closed { .. })));
     assert_eq!(reason(), None, "a plugin chose its subject");
-    assert!(matches!(&sink.send(&[message("full")]).await[0], Err(SinkError::Unavailable { .. })));
+    assert!(matches!(&sink.send(&[message("full")]).await[0], Err(SinkError::Closed { .. })));
     assert_eq!(reason(), Some("the stream is full".to_owned()));
     assert!(sink.breaker.is_closed(), "each message is still tried");
 
@@ -130,7 +125,6 @@ async fn sink_that_answers_but_takes_no_message_is_down_until_it_looks_at_one() 
 #[tokio::test]
 async fn receiver_that_its_link_counts_is_no_outage_of_the_sink() {
     let told = Told::default();
-    told.0.counts_rests.store(true, SeqCst);
     let sink = sink(&told, MINUTE, ONE);
     let a_minute_ago = Instant::now().checked_sub(MINUTE).expect("the machine is up");
     sink.unavailable.note(&Err(SinkError::unavailable("the node is full")), true, a_minute_ago);

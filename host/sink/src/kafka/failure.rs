@@ -47,7 +47,7 @@ impl Diagnosis<'_> {
     fn of_code(&self, topic: &str, code: Code) -> Failure {
         match code {
             Code::UnknownTopicOrPartition | Code::UnknownTopicId => self.missing(topic),
-            Code::TopicAuthorizationFailed => Failure::Topic(SinkError::rejected(format!(
+            Code::TopicAuthorizationFailed => Failure::Topic(SinkError::closed(format!(
                 "Kafka at {} does not let this host write to the topic `{topic}`; grant it there",
                 self.target()
             ))),
@@ -77,7 +77,7 @@ impl Diagnosis<'_> {
     }
 
     fn missing(&self, topic: &str) -> Failure {
-        Failure::Topic(SinkError::rejected(format!(
+        Failure::Topic(SinkError::closed(format!(
             "Kafka at {} has no topic `{topic}`; create it there, or correct the topic in the configuration",
             self.target()
         )))

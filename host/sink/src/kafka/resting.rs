@@ -48,13 +48,13 @@ struct Topic {
     /// When the next message is tried.
     next: Instant,
     logged: Instant,
-    /// Why its last message failed.
-    reason: String,
+    /// The answer to its last message.
+    error: SinkError,
 }
 
 impl RestingTopics {
     /// Lets a message of the topic be tried, or answers it. While one message is tried, the others are answered until the cluster
-    /// has decided about it, for at most `patience`. They are not sent, so they wait, even if the last one was refused.
+    /// has decided about it, for at most `patience`.
     pub(super) fn admit(&mut self, topic: &str, patience: Duration, now: Instant) -> Result<(), SinkError> {
         let Some(topic) = self.0.get_mut(topic) else { return Ok(()) };
         let left = topic.next.saturating_duration_since(now);
@@ -62,16 +62,19 @@ impl RestingTopics {
             topic.next = now + patience;
             return Ok(());
         }
-        Err(SinkError::unavailable_for(left.min(REST), &topic.reason))
+        Err(match &topic.error {
+            SinkError::Unavailable { reason, .. } => SinkError::unavailable_for(left.min(REST), reason),
+            error => error.clone(),
+        })
     }
 
     /// Lets the topic rest. Returns whether that is to be logged.
-    pub(super) fn rest(&mut self, topic: &str, reason: String, now: Instant) -> bool {
+    pub(super) fn rest(&mut self, topic: &str, error: SinkError, now: Instant) -> bool {
         let next = now + REST;
         if let Some(known) = self.0.get_mut(topic) {
             let is_due = now.saturating_duration_since(known.logged) >= LOGGED_EVERY;
             let logged = if is_due { now } else { known.logged };
-            *known = Topic { next, logged, reason };
+            *known = Topic { next, logged, error };
             return is_due;
         }
         if self.0.len() >= MOST {
@@ -79,7 +82,7 @@ impl RestingTopics {
         }
         let has_room = self.0.len() < MOST;
         if has_room {
-            self.0.insert(topic.to_owned(), Topic { next, logged: now, reason });
+            self.0.insert(topic.to_owned(), Topic { next, logged: now, error });
         }
         has_room
     }
@@ -102,8 +105,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    fn unconfirmed() -> String {
-        "no leader".to_owned()
+    fn unconfirmed() -> SinkError {
+        SinkError::unavailable_for(REST, "no leader")
     }
 
     fn left(answer: Result<(), SinkError>) -> Option<Duration> {
@@ -130,6 +133,10 @@ mod tests {
         assert_eq!((count(Duration::ZERO), count(COUNTED_FOR)), (1, 0));
         assert!(topics.wake("a") && !topics.wake("a"));
         assert_eq!(admit(&mut topics, 61), Ok(()));
+
+        let missing = SinkError::closed("missing");
+        topics.rest("c", missing.clone(), start);
+        assert_eq!(topics.admit("c", PATIENCE, start), Err(missing));
     }
 
     #[test]

@@ -131,13 +131,17 @@ impl UnavailableReceivers {
     /// which the link counts.
     pub(crate) fn note(&self, answer: &Result<(), SinkError>, is_of_sink: bool, now: Instant) {
         match answer {
-            Err(SinkError::Unavailable { reason, retry_after }) if is_of_sink => {
+            Err(SinkError::Unavailable { reason, .. } | SinkError::Closed { reason }) if is_of_sink => {
                 self.add(ONLY_RECEIVER, Unavailability::Silent, false, now);
                 if self.has_been_silent(now) {
-                    self.note_outage(false, reason.clone(), retry_after.unwrap_or_default());
+                    let rest = match answer {
+                        Err(SinkError::Unavailable { retry_after, .. }) => retry_after.unwrap_or_default(),
+                        _ => Duration::ZERO,
+                    };
+                    self.note_outage(false, reason.clone(), rest);
                 }
             }
-            Err(SinkError::Unavailable { .. }) => {}
+            Err(SinkError::Unavailable { .. } | SinkError::Closed { .. }) => {}
             // The message was not sent, or the breaker of the sink has the outage.
             Err(SinkError::Crowded { .. } | SinkError::Down { .. }) => {}
             Ok(()) | Err(_) => self.clear(now),
@@ -190,7 +194,7 @@ mod tests {
     #[test]
     fn sink_is_down_once_its_messages_have_failed_for_three_seconds() {
         let (unavailable, start) = (UnavailableReceivers::default(), Instant::now());
-        let full = || Err(SinkError::unavailable("the stream is full"));
+        let full = || Err(SinkError::closed("the stream is full"));
         let is_down = |answer: Result<(), SinkError>, is_of_sink: bool, after: Duration| {
             unavailable.note(&answer, is_of_sink, start + after);
             unavailable.outage().is_some()
