@@ -316,6 +316,39 @@ pub(crate) async fn a_claim_that_cannot_be_renewed_ends_no_other<D: Database>(db
     host.shutdown().await;
 }
 
+/// So many claims that other statements would not try the rows after them.
+pub(crate) async fn many_claims_that_cannot_be_renewed_end_no_other<D: Database>(db: &D) {
+    const MANY: u32 = 40;
+    const OTHERS: u32 = 11;
+    // Longer than a busy machine lets a host stand still: a lease that ends is no fault.
+    const LEASE: Duration = Duration::from_secs(4);
+    let config = DispatcherConfig { lease: LEASE, deadline: LEASE * 9 / 10, workers: 1, ..DispatcherConfig::default() };
+    let called = Arc::<Mutex<Vec<EventId>>>::default();
+    let slow = {
+        let called = called.clone();
+        move |event: Arc<Event>| {
+            called.lock().expect("not poisoned").push(event.id());
+            let number = event.payload::<u32>().expect("a number");
+            async move {
+                if number >= MANY {
+                    tokio::time::sleep(LEASE / 4).await;
+                }
+                Ok(DispatchResult::Done)
+            }
+        }
+    };
+    let host = outbox(db).poller(drowsy()).dispatcher(config).listener(ROUTE, slow).start().await.expect("starts");
+    let bad: Vec<usize> = (0..MANY as usize).collect();
+    refuse_each(db, "UPDATE", &bad).await;
+
+    let ids = commit(&host, orders(MANY + OTHERS)).await;
+
+    done(db, u64::from(OTHERS)).await;
+    assert_eq!(*called.lock().expect("not poisoned"), ids, "each was called once");
+    assert_eq!(host.metrics().counts().leases_lost, 0);
+    host.shutdown().await;
+}
+
 /// As by a pooler that ends the connection of a statement that takes too long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_that_ends_its_connection_ends_no_other_claim_on_postgres() {

@@ -35,6 +35,7 @@ use outbox_listener::Health;
 use crate::notifier::Notifier;
 use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
+use crate::refusals::Refusals;
 use crate::settler::{Places, Settler, SettlerHandle, SettlerInbox};
 use crate::wake::Wake;
 use claim_keeper::ClaimKeeper;
@@ -118,6 +119,7 @@ impl Dispatcher {
             lease: shared.config.lease,
             is_ordered: shared.order.is_some(),
             metrics: shared.metrics.clone(),
+            refused: Refusals::default(),
             outage: Outage::default(),
         };
         let claim_keeper = health.spawn("claim keeper", claim_keeper.run(stop));

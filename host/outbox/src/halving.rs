@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::store::{Store, StoreError};
 
-/// After this many refused rows the cause is probably not in the rows.
+/// After this many refused rows the cause is probably not in the rows. Other rows can wait for the next statement.
 const MOST_REFUSED: usize = 16;
 /// How many parts a part is split into after a statement that waited for a lock or took too long. Each such failure takes as long as the
 /// database's timeout, so there should be few until the item is found.
@@ -25,6 +25,8 @@ pub(crate) struct Halving<'i, I> {
     /// Whether the database changed anything for one of the items.
     is_any_accepted: bool,
     refused: Vec<(&'i I, StoreError)>,
+    /// After this many refused items, a further failure ends the halving.
+    most_refused: usize,
     /// The error that ended the halving before all items were tried.
     failed: Option<StoreError>,
     /// How many statements waited for a lock or took too long.
@@ -56,12 +58,18 @@ impl<'i, I> Halving<'i, I> {
             parts: vec![items],
             is_any_accepted: false,
             refused: Vec::new(),
+            most_refused: MOST_REFUSED,
             failed: None,
             held_up: 0,
             losses: Losses::default(),
             has_failed: false,
             began_at: Instant::now(),
         }
+    }
+
+    /// Finds up to this many refused items instead of few, because the other items cannot wait.
+    pub(crate) fn finding_up_to(self, refused: usize) -> Self {
+        Self { most_refused: refused.max(MOST_REFUSED), ..self }
     }
 
     /// The items of the next statement; at least one. The statement for the previous part succeeded, unless [`failed`](Self::failed) was
@@ -93,7 +101,7 @@ impl<'i, I> Halving<'i, I> {
             _ if is_held_up => self.is_patient(),
             _ => error.may_concern_rows(),
         };
-        if !may_be_of_items || self.refused.len() >= MOST_REFUSED {
+        if !may_be_of_items || self.refused.len() >= self.most_refused {
             self.parts.clear();
             self.failed = Some(error);
         } else if is_repeated {
@@ -301,6 +309,26 @@ mod tests {
             failed(&mut halving, part, error);
             assert!(halving.next_part().is_none());
             assert!(halving.end().failed.is_some());
+        }
+    }
+
+    #[test]
+    fn many_refused_items_are_found_if_the_others_cannot_wait() {
+        let items: Vec<u32> = (0..100).collect();
+        let most = 3 * MOST_REFUSED;
+        for bad in [most, most + 1] {
+            let (mut halving, mut accepted) = (Halving::new(&items).finding_up_to(most), Vec::<u32>::new());
+            while let Some(part) = halving.next_part() {
+                if (part[0] as usize) < bad {
+                    failed(&mut halving, part, refused());
+                } else {
+                    accepted.extend(part);
+                    halving.accepted();
+                }
+            }
+            let Halved { refused, failed } = halving.end();
+            let others = if bad > most { 0 } else { items.len() - most };
+            assert_eq!((refused.len(), failed.is_some(), accepted.len()), (most, bad > most, others));
         }
     }
 

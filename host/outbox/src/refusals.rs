@@ -1,4 +1,5 @@
-//! Items that the database refuses although it accepts others: rows to claim, routes to unpark. They rest before they are tried again.
+//! Items that the database refuses although it accepts others: rows to claim, claims to renew, routes to unpark. They rest before they are
+//! tried again.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -48,6 +49,11 @@ impl<K: Clone + Eq + Hash> Refusals<K> {
     pub(crate) fn knows(&self, item: &K) -> bool {
         let rests = self.lock();
         !rests.is_empty() && rests.contains_key(item)
+    }
+
+    /// How many more items can rest.
+    pub(crate) fn free_places(&self) -> usize {
+        MOST.saturating_sub(self.lock().len())
     }
 
     /// When this item is tried again; `None` if it does not rest.
@@ -112,7 +118,7 @@ mod tests {
         for item in 0..5_000 {
             refused.refuse(item, now);
         }
-        assert_eq!(refused.resting(now).len(), MOST);
+        assert_eq!((refused.resting(now).len(), refused.free_places()), (MOST, 0));
         assert!(!refused.refuse(4_999, now), "it is not logged each time");
 
         assert!(refused.resting(now + 3 * LONGEST_REST).is_empty());

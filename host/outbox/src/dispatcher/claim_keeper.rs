@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::partition::{Partitions, own_lease_end};
 use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
+use crate::refusals::Refusals;
 use crate::store::{Store, StoreError};
 
 /// Most claims renewed by one statement.
@@ -29,6 +30,8 @@ pub(super) struct ClaimKeeper {
     pub(super) lease: Duration,
     pub(super) is_ordered: bool,
     pub(super) metrics: Arc<Metrics>,
+    /// By `seq`, the rows whose claims the database refuses to renew.
+    pub(super) refused: Refusals<u64>,
     pub(super) outage: Outage,
 }
 
@@ -46,12 +49,18 @@ impl Recurring for ClaimKeeper {
             let stuck = self.visits.to_repeat(since, threads);
             stuck.iter().for_each(|(id, fence)| self.in_flight.give_up(id, *fence));
         }
+        let resting: HashSet<u64> = self.refused.resting(now).into_iter().collect();
+        let is_left_out = |(id, fence): &(EventId, Fence)| {
+            overdue.contains(&(*id, Some(*fence))) || resting.contains(&fence.sequence) || self.partitions.lets_claims_end()
+        };
         let mut held = self.in_flight.held();
-        held.retain(|(id, fence)| !self.partitions.lets_claims_end() && !overdue.contains(&(*id, Some(*fence))));
+        held.retain(|claim| !is_left_out(claim));
         // Neighbours in the table are renewed together, and which claims a batch has does not depend on a hash.
         held.sort_unstable_by_key(|(_, fence)| fence.sequence);
+        // Claims that the database refused before come last: finding them again takes time.
+        let (refused, others): (Vec<_>, Vec<_>) = held.into_iter().partition(|(_, fence)| self.refused.knows(&fence.sequence));
         let mut all = Ok(());
-        for claims in held.chunks(BATCH) {
+        for claims in others.chunks(BATCH).chain(refused.chunks(BATCH)) {
             all = self.renew_each(claims).await.and(all);
         }
         self.outage.note(
@@ -64,21 +73,35 @@ impl Recurring for ClaimKeeper {
 }
 
 impl ClaimKeeper {
-    /// Renews claims. If the database refuses one of them, because a trigger or a constraint of the table does, or if one of them ends the
-    /// connection, halving finds it, and the others are renewed. Returns the first error.
+    /// Renews claims. If the database refuses some of them, because a trigger or a constraint of the table does, or if one of them ends the
+    /// connection, halving finds them, and the others are renewed. Returns the error of claims that were not tried.
     async fn renew_each(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
-        let mut halving = Halving::new(claims);
+        // The others would end before the next renewals, however many are refused.
+        let mut halving = Halving::new(claims).finding_up_to(self.refused.free_places());
         while let Some(part) = halving.next_part() {
-            if let Err(error) = self.renew(part).await.inspect_err(|error| self.metrics.db_error(error)) {
-                halving.failed(part, error, answers(&*self.store)).await;
+            match self.renew(part).await {
+                Ok(true) => halving.accepted(),
+                Ok(false) => {}
+                Err(error) => {
+                    self.metrics.db_error(&error);
+                    halving.failed(part, error, answers(&*self.store)).await;
+                }
             }
         }
         let Halved { refused, failed } = halving.end();
-        let first_refusal = refused.into_iter().next().map(|(_, error)| error);
-        failed.or(first_refusal).map_or(Ok(()), Err)
+        for ((id, fence), error) in refused {
+            if self.refused.refuse(fence.sequence, Instant::now()) {
+                tracing::error!(
+                    event.id = %id, event.sequence = fence.sequence, error = %crate::chain(&error),
+                    "the database refuses to renew the claim of an event; other claims are renewed"
+                );
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
-    async fn renew(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
+    /// Renews claims by one statement. Returns whether it renewed one of them.
+    async fn renew(&self, claims: &[(EventId, Fence)]) -> Result<bool, StoreError> {
         let fences: Vec<Fence> = claims.iter().map(|(_, fence)| *fence).collect();
         let end = own_lease_end(Instant::now(), self.lease);
         let renewed = self.store.renew(&fences, self.lease).await?;
@@ -87,6 +110,7 @@ impl ClaimKeeper {
         for (id, fence) in claims.iter().filter(|(_, fence)| !locked.contains(&fence.sequence)) {
             self.in_flight.renewed(*id, *fence, held.contains(&fence.sequence).then_some(end));
         }
-        Ok(())
+        self.refused.accepted(held.iter().copied());
+        Ok(!held.is_empty())
     }
 }
