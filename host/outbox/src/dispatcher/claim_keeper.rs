@@ -18,10 +18,13 @@ use crate::store::{Store, StoreError};
 
 /// Most claims renewed by one statement.
 const BATCH: usize = 2_000;
+/// The rest after a failure; a third of the lease if that is shorter.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The
-/// claim of an event whose call is overdue is not renewed, so that another host may take the event over. A host that let its lease end
-/// renews none until it takes partitions again, or can read and store again.
+/// Renews at every third of the lease, until it is stopped. One failed renewal does no harm, even if it waited for a server that fell
+/// silent: with the default lease, the next one begins 8 s before the claims end. The claim of an event whose call is overdue is not
+/// renewed, so that another host may take the event over. A host that let its lease end renews none until it takes partitions again, or can
+/// read and store again.
 pub(super) struct ClaimKeeper {
     pub(super) store: Arc<dyn Store>,
     pub(super) in_flight: Arc<InFlight>,
@@ -63,12 +66,12 @@ impl Recurring for ClaimKeeper {
         for claims in others.chunks(BATCH).chain(refused.chunks(BATCH)) {
             all = self.renew_each(claims).await.and(all);
         }
-        self.outage.note(
+        let renewed = self.outage.note(
             all,
             |error| tracing::error!(%error, "claims could not be renewed; trying again"),
             || tracing::info!("claims are renewed again"),
         );
-        self.lease / 3
+        rest(self.lease, now.elapsed(), renewed.is_none())
     }
 }
 
@@ -112,5 +115,41 @@ impl ClaimKeeper {
         }
         self.refused.accepted(held.iter().copied());
         Ok(!held.is_empty())
+    }
+}
+
+/// The rest after renewals that took this long. The next renewals begin a third of the lease after the beginning of these, or soon after a
+/// failure.
+fn rest(lease: Duration, took: Duration, has_failed: bool) -> Duration {
+    let third = lease / 3;
+    let shortest = RETRY_AFTER.min(third);
+    if has_failed { shortest } else { third.saturating_sub(took).max(shortest) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatcher::DispatcherConfig;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    /// The longest that a statement which keeps leases waits for its answer.
+    const SILENCE: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn renewal_that_met_a_silent_server_is_repeated_before_the_claims_end() {
+        let (lease, renewed_at) = (DispatcherConfig::default().lease, Instant::now());
+
+        let silent_at = renewed_at + rest(lease, Duration::ZERO, false);
+        let repeated_at = silent_at + SILENCE + rest(lease, SILENCE, true);
+
+        assert!(repeated_at + 5 * SECOND < own_lease_end(renewed_at, lease), "there is time for a new connection");
+    }
+
+    #[test]
+    fn renewals_begin_at_each_third_of_the_lease_and_rest_between() {
+        let lease = 30 * SECOND;
+        let rests = [0, 4, 10, 60].map(|took| rest(lease, took * SECOND, false).as_secs());
+        assert_eq!(rests, [10, 6, 1, 1]);
+        assert_eq!(rest(SECOND, Duration::ZERO, true), SECOND / 3, "no longer than without a failure");
     }
 }
