@@ -107,6 +107,7 @@ on_every_database! {
     refused::a_waiting_event_that_cannot_be_unblocked_stops_no_other_aggregate,
     refused::a_claim_that_cannot_be_renewed_ends_no_other,
     refused::many_claims_that_cannot_be_renewed_end_no_other,
+    refused::a_claim_that_cannot_be_given_back_keeps_no_other,
     refused::a_claim_that_the_database_refuses_holds_up_no_other,
     refused::a_stop_does_not_wait_for_an_outcome_that_is_refused,
     refused::a_parked_event_that_cannot_be_changed_keeps_neither_other_routes_nor_the_poller_waiting,

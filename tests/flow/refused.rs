@@ -10,9 +10,12 @@ use outbox::listener::Fixed;
 use outbox::purge::{OnDone, PurgeConfig};
 use outbox::store::{Audit, NewRow, Node, NodeRecord, Ownership, PARTITIONS, StuckEvent, StuckReason};
 use outbox::why::ReasonCode;
-use outbox::{DispatchResult, Envelope, Event, EventId, Failure, Mode, Outbox, Registration, Route, Status};
+use outbox::{
+    DispatchResult, Envelope, Event, EventId, Failure, Mode, Outbox, Registration, Route, Status, TransactionalStore,
+};
 use support::{Database, Harness, Postgres, Recorder, Scrape, eventually, in_time};
 
+use crate::bulk::long_lease;
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, eager, order, orders, outbox, reaches, row, rows};
 
 const EVENTS: u32 = 400;
@@ -346,6 +349,30 @@ pub(crate) async fn many_claims_that_cannot_be_renewed_end_no_other<D: Database>
     done(db, u64::from(OTHERS)).await;
     assert_eq!(*called.lock().expect("not poisoned"), ids, "each was called once");
     assert_eq!(host.metrics().counts().leases_lost, 0);
+    host.shutdown().await;
+}
+
+/// Claims of a dropped receipt are given back many at a time.
+pub(crate) async fn a_claim_that_cannot_be_given_back_keeps_no_other<D: Database>(db: &D) {
+    const OTHERS: u32 = 11;
+    let recorder = Recorder::done();
+    let builder = outbox(db).poller(drowsy()).dispatcher(long_lease()).listener(ROUTE, recorder.listener());
+    let host = builder.start().await.expect("starts");
+    refuse(db, "UPDATE").await;
+    let bad = u32::try_from(BAD).expect("small");
+
+    let mut own = db.typed().begin().await.expect("begins");
+    let envelopes: Vec<Envelope> = (bad..=bad + OTHERS).map(order).collect();
+    let receipt = host.writer().write_all(own.as_mut(), envelopes).await.expect("writes");
+    let ids = receipt.ids();
+    D::Store::commit(own).await.expect("commits");
+    drop(receipt);
+
+    // A claim holds for an hour: the others are given back before.
+    done(db, u64::from(OTHERS)).await;
+    let (called, others) = (recorder.ids(), &ids[1..]);
+    assert_eq!(called.iter().collect::<BTreeSet<_>>(), others.iter().collect::<BTreeSet<_>>());
+    assert_eq!(called.len(), others.len(), "nothing was delivered twice");
     host.shutdown().await;
 }
 

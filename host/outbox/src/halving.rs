@@ -1,5 +1,5 @@
 //! Finds single rows that the database refuses, so that a statement for a fixed list can be repeated without them: claims, renewals,
-//! routes to unpark, events to unblock, failed events to replay.
+//! claims to give back, routes to unpark, events to unblock, failed events to replay.
 //! The settler, which must keep each outcome, and a purge, which chooses its rows in SQL, halve by themselves.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Items that the database refuses although it accepts others: rows to claim, claims to renew, routes to unpark. They rest before they are
-//! tried again.
+//! Items that the database refuses although it accepts others: rows to claim, claims to renew or give back, routes to unpark. They rest
+//! before they are tried again.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -12,8 +12,10 @@ use tokio::time::Instant;
 
 use super::Settler;
 use crate::event::{EventId, OwnerId};
+use crate::halving::{Halved, Halving, answers};
 use crate::queue::Reserved;
 use crate::recurring::Outage;
+use crate::refusals::Refusals;
 use crate::store::StoreError;
 
 /// Most claims given back by one statement.
@@ -40,7 +42,7 @@ impl Settler {
     pub(super) async fn give_back(&self, mut unused: mpsc::UnboundedReceiver<Unused>, mut stopped: watch::Receiver<bool>) {
         let mut waiting: Vec<Unused> = Vec::new();
         let mut rest = FIRST_LOOK;
-        let outage = Outage::default();
+        let (outage, refused) = (Outage::default(), Refusals::default());
         loop {
             let stop = tokio::select! {
                 biased;
@@ -62,7 +64,7 @@ impl Settler {
                 waiting.push(one);
             }
             outage.note(
-                self.look(&mut waiting).await.inspect_err(|error| self.metrics.db_error(error)),
+                self.look(&mut waiting, &refused).await.inspect_err(|error| self.metrics.db_error(error)),
                 |error| tracing::warn!(%error, "claims could not be given back; trying again until they end"),
                 || tracing::info!("claims can be given back again"),
             );
@@ -72,18 +74,20 @@ impl Settler {
         }
     }
 
-    /// Looks for the rows once. What was seen, or has ended, waits no longer.
-    async fn look(&self, waiting: &mut Vec<Unused>) -> Result<(), StoreError> {
+    /// Looks for the rows once. What was seen, or has ended, waits no longer. Leaves out rows that rest after a refusal.
+    async fn look(&self, waiting: &mut Vec<Unused>, refused: &Refusals<EventId>) -> Result<(), StoreError> {
         let now = Instant::now();
         waiting.retain(|unused| unused.until > now);
         let Some(owner) = waiting.first().map(|unused| unused.owner.clone()) else { return Ok(()) };
-        let ids: Vec<EventId> = waiting.iter().flat_map(|unused| &unused.ids).copied().collect();
-        let free: Vec<EventId> = waiting.iter().filter_map(|unused| unused.free).collect();
+        let resting: HashSet<EventId> = refused.resting(now).into_iter().collect();
+        let is_tried = |id: &EventId| !resting.contains(id);
+        let ids: Vec<EventId> = waiting.iter().flat_map(|unused| &unused.ids).copied().filter(is_tried).collect();
+        let free: Vec<EventId> = waiting.iter().filter_map(|unused| unused.free).filter(is_tried).collect();
         let mut seen = HashSet::new();
-        let result = self.look_for(&owner, &ids, &mut seen).await;
+        let result = self.look_for(&owner, &ids, &mut seen, refused).await;
         let given_back = seen.len();
-        // Asked for nobody: our poller may have claimed them meanwhile, by a claim that looks like one of an insert.
-        let result = result.and(self.look_for(&OwnerId::generate("nobody"), &free, &mut seen).await);
+        // Under another owner: the poller of this host may have claimed them meanwhile, by a claim that looks like one of an insert.
+        let result = result.and(self.look_for(&OwnerId::generate("none"), &free, &mut seen, refused).await);
         if !seen.is_empty() {
             self.metrics.dispatch_released.add(u64::try_from(given_back).unwrap_or(0));
             for unused in waiting.iter_mut() {
@@ -97,11 +101,48 @@ impl Settler {
         result
     }
 
-    /// Gives back what `owner` claimed by an insert. Takes in those that need no second look.
-    async fn look_for(&self, owner: &OwnerId, ids: &[EventId], seen: &mut HashSet<EventId>) -> Result<(), StoreError> {
+    /// Gives back what `owner` claimed by an insert. Takes in those that need no second look. If the database refuses a row, because a
+    /// trigger or a constraint of the table does, halving finds it, and the other claims are given back. The error is that of rows that were
+    /// not tried.
+    async fn look_for(
+        &self,
+        owner: &OwnerId,
+        ids: &[EventId],
+        seen: &mut HashSet<EventId>,
+        refused: &Refusals<EventId>,
+    ) -> Result<(), StoreError> {
+        let mut all = Ok(());
         for ids in ids.chunks(BATCH) {
-            seen.extend(self.store.give_back(owner, ids).await?);
+            let mut halving = Halving::new(ids);
+            while let Some(part) = halving.next_part() {
+                match self.store.give_back(owner, part).await {
+                    Ok(more) if more.is_empty() => {}
+                    Ok(more) => {
+                        halving.accepted();
+                        refused.accepted(more.iter().copied());
+                        seen.extend(more);
+                    }
+                    Err(error) if self.must_give_up() => return Err(error),
+                    Err(error) => halving.failed(part, error, answers(&*self.store)).await,
+                }
+            }
+            let Halved { refused: found, failed } = halving.end();
+            for (id, error) in found {
+                self.metrics.db_error(&error);
+                if refused.refuse(*id, Instant::now()) {
+                    tracing::warn!(
+                        event.id = %id, error = %crate::chain(&error),
+                        "the database refuses to give back the claim of an event; other claims are given back"
+                    );
+                }
+            }
+            match failed {
+                // Many rows of this batch are refused. The next batch may have fewer.
+                Some(error) if error.may_concern_rows() => all = Err(error),
+                Some(error) => return Err(error),
+                None => {}
+            }
         }
-        Ok(())
+        all
     }
 }
