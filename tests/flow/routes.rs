@@ -232,6 +232,30 @@ async fn a_route_that_somebody_forgot_is_noted_again_by_the_host_that_answers_it
     outbox.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_host_learns_that_a_route_was_forgotten() {
+    let db = Sqlite::fresh().await;
+    db.sqlite().remember_routes(&[route()], &[]).await.expect("records");
+    let outbox =
+        outbox(&db).dispatcher(without_grace()).listener("Other", Recorder::done().listener()).start().await.expect("starts");
+    outbox.listeners().replace("plugin", vec![Registration::new(route(), Recorder::done().listener())]).expect("free");
+    outbox.listeners().remove("plugin");
+    assert!(outbox.listeners().is_remembered(&route()));
+
+    eventually("the host knows", async || {
+        // The host may have recorded the route again, if it read its listeners while the plugin was there.
+        outbox.store().forget_route(&route(), &Audit::by("tester")).await.expect("forgets");
+        !outbox.listeners().is_remembered(&route())
+    })
+    .await;
+
+    let id = commit_one(&outbox).await;
+    let record = reaches(&db, id, Status::Dead).await;
+    let reason = record.last_error.expect("a reason");
+    assert!(reason.starts_with("no listener answers Order/OrderPlaced ("), "{reason}");
+    outbox.shutdown().await;
+}
+
 pub(crate) async fn a_pause_of_all_routes_without_a_host_holds_whatever_a_host_finds_at_its_start<D: Database>(db: &D) {
     let (all, recorder) = (Route::new(Route::ANY, Route::ANY).expect("a pattern"), Recorder::done());
     let by_hand = Audit { actor: "anna".to_owned(), reason: Some("the dump was restored".to_owned()) };

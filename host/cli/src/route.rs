@@ -41,8 +41,9 @@ pub(crate) enum RouteCommand {
     Resume(Change),
     /// Remove a route from the list, with its pause; refused while its events wait or a running host answers it
     ///
-    /// For a misspelt route, or one whose listener is gone for good. Its delivered and dead events stay. New events of it are
-    /// then treated like those of any route that never had a listener: see the setting dispatcher.unroutable.
+    /// For a misspelt route, or one whose listener is gone for good. Its delivered and dead events stay. Running hosts know within
+    /// 2 s; from then on they treat new events of it like those of any route that never had a listener: see the setting
+    /// dispatcher.unroutable.
     #[command(after_help = "Example:\n  outbox route forget Order/OrderPlacd")]
     Forget(Change),
     /// List the aggregates whose events wait behind an earlier event that is not resolved

@@ -1,6 +1,8 @@
 //! Which listener answers which route.
 
-use std::collections::{BTreeMap, HashMap};
+mod remembered;
+
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -10,6 +12,8 @@ use outbox_event::wording::did_you_mean;
 use outbox_event::{AggregateType, Owner, Route};
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+use remembered::{AnsweredBy, Remembered};
 
 use super::breakers::{BreakerOf, Breakers};
 use super::progress::{Progress, Stall};
@@ -98,22 +102,6 @@ pub struct RouteConflict {
 
 type Table = HashMap<Route, Arc<RegistryEntry>, foldhash::fast::RandomState>;
 
-/// The listeners that have answered a route, now or earlier, here or in another host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum AnsweredBy {
-    OnlyRelays,
-    OwnListener,
-}
-
-type Remembered = BTreeMap<Route, AnsweredBy>;
-
-fn remember(remembered: &mut Remembered, routes: impl IntoIterator<Item = Route>, by: AnsweredBy) {
-    for route in routes {
-        let noted = remembered.entry(route).or_insert(by);
-        *noted = by.max(*noted);
-    }
-}
-
 /// Maps each route to its listener. Finding a registered listener takes no lock. If a relay's pattern covers the route, the event takes two
 /// short locks: on the remembered routes, and on the breakers of the pattern. A change replaces the whole table, so no event sees a part
 /// of a change.
@@ -122,7 +110,7 @@ pub struct Listeners {
     table: ArcSwap<Table>,
     /// The relays, which answer by pattern the routes that are not in the table. The most exact pattern is first.
     relays: ArcSwap<Vec<Arc<RegistryEntry>>>,
-    /// Serializes changes, and keeps every route that ever had a listener: events of such a route are parked, not given up.
+    /// The routes that had a listener. Its lock serializes changes of the table and the relays.
     remembered: Mutex<Remembered>,
     version: watch::Sender<u64>,
     /// When a listener was last added or removed.
@@ -195,7 +183,7 @@ impl Listeners {
     fn relay(&self, route: &Route) -> Option<Arc<RegistryEntry>> {
         let relays = self.relays.load();
         let relay = relays.iter().find(|relay| relay.registration.route.covers(route))?;
-        let had_its_own = || self.remembered().get(route) == Some(&AnsweredBy::OwnListener);
+        let had_its_own = || self.remembered().answered_by(route) == Some(AnsweredBy::OwnListener);
         (!relay.registration.route.is_pattern() || !had_its_own()).then(|| relay.clone())
     }
 
@@ -222,7 +210,7 @@ impl Listeners {
         }
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.registration.route.exactness()));
         let routes = entries.iter().map(|entry| entry.registration.route.clone());
-        remember(&mut remembered, routes, AnsweredBy::OnlyRelays);
+        remembered.answer(routes, AnsweredBy::OnlyRelays);
         self.relays.store(Arc::new(entries));
         drop(remembered);
         self.changed();
@@ -272,7 +260,7 @@ impl Listeners {
         }
         self.given_up().retain(|route, _| !table.contains_key(route));
         // The name of a plugin's route must not become a pattern, for which every host would park events.
-        remember(&mut remembered, table.keys().filter(|route| !route.is_pattern()).cloned(), AnsweredBy::OwnListener);
+        remembered.answer(table.keys().filter(|route| !route.is_pattern()).cloned(), AnsweredBy::OwnListener);
         self.table.store(Arc::new(table));
         drop(remembered);
         self.changed();
@@ -296,28 +284,26 @@ impl Listeners {
         self.replace(owner, Vec::new()).expect("nothing is added, so nothing conflicts");
     }
 
-    /// Remembers routes that had a listener of their own, in another host or before this process started.
+    /// Replaces what the table of routes says: `own` had a listener of their own in some host, and only relays answered `relayed`, which
+    /// may be patterns. A route that the table had and has lost is forgotten, unless a listener answers it here.
     #[doc(hidden)] // for the host
-    pub fn remember(&self, routes: impl IntoIterator<Item = Route>) {
-        remember(&mut self.remembered(), routes, AnsweredBy::OwnListener);
-    }
-
-    /// Remembers routes and patterns of relays, in another host or before this process started.
-    #[doc(hidden)] // for the host
-    pub fn remember_relayed(&self, routes: impl IntoIterator<Item = Route>) {
-        remember(&mut self.remembered(), routes, AnsweredBy::OnlyRelays);
+    pub fn set_recorded(&self, own: impl IntoIterator<Item = Route>, relayed: impl IntoIterator<Item = Route>) {
+        let mut remembered = self.remembered();
+        let (table, relays) = (self.table.load(), self.relays.load());
+        let relayed_here = |route: &Route| relays.iter().any(|relay| relay.registration.route == *route);
+        remembered.replace_recorded(own, relayed, |route| table.contains_key(route) || relayed_here(route));
+        self.given_up().retain(|route, _| table.contains_key(route) || remembered.answered_by(route).is_some());
     }
 
     fn remembered(&self) -> MutexGuard<'_, Remembered> {
         self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Whether the route ever had a listener, or a relay whose pattern covers it.
+    /// Whether the route had a listener, or a relay whose pattern covers it, and was not forgotten since.
     #[must_use]
     #[doc(hidden)] // for the host
     pub fn is_remembered(&self, route: &Route) -> bool {
-        let remembered = self.remembered();
-        remembered.contains_key(route) || remembered.keys().any(|known| known.is_pattern() && known.covers(route))
+        self.remembered().has(route)
     }
 
     /// Sets why routes may be missing: a plugin did not load or is still loading, and its routes are unknown. `None` if no route is
@@ -326,7 +312,8 @@ impl Listeners {
         self.incomplete.store(why.map(Arc::new));
     }
 
-    /// Notes why routes are about to lose their listener. This is why their events wait, until a listener is registered for the route.
+    /// Notes why routes are about to lose their listener. This is why their events wait, until a listener is registered for the route
+    /// or the route is forgotten.
     #[doc(hidden)] // for the host
     pub fn note_given_up(&self, routes: impl IntoIterator<Item = (Route, String)>) {
         self.given_up().extend(routes);

@@ -13,8 +13,8 @@ use crate::partition::Partitions;
 use crate::recurring::{Outage, Recurring};
 use crate::store::{RouteRecord, Store, StoreError};
 
-/// Within how long every running host knows that a route was paused or resumed elsewhere, unless it waits for its database. What
-/// is with a listener by then is finished.
+/// Within how long every running host knows that a route was paused, resumed or forgotten elsewhere, unless it waits for its
+/// database. What is with a listener by then is finished.
 pub const PAUSE_KNOWN_WITHIN: Duration = Duration::from_secs(2);
 
 /// Rest between two looks at the pauses.
@@ -113,7 +113,7 @@ pub(crate) async fn note(store: &dyn Store, listeners: &Listeners, loading: usiz
     store.remember_routes(&listeners.own_routes(), &listeners.relays()).await
 }
 
-/// Learns which routes are paused, and which have a listener in any host or had one.
+/// Learns which routes are paused, and which have a listener in any host or had one and were not forgotten since.
 pub(crate) async fn learn(store: &dyn Store, listeners: &Listeners) -> Result<(), StoreError> {
     take_in(store.routes().await?, listeners);
     Ok(())
@@ -123,8 +123,8 @@ fn take_in(known: Vec<RouteRecord>, listeners: &Listeners) {
     listeners.set_paused(paused(&known));
     let answered = known.into_iter().filter(|known| known.first_seen_at.is_some());
     let (relayed, own): (Vec<RouteRecord>, Vec<RouteRecord>) = answered.partition(|known| known.only_relayed);
-    listeners.remember(own.into_iter().map(|known| known.route));
-    listeners.remember_relayed(relayed.into_iter().map(|known| known.route));
+    let names = |routes: Vec<RouteRecord>| routes.into_iter().map(|known| known.route);
+    listeners.set_recorded(names(own), names(relayed));
 }
 
 /// The paused routes, each with what its events are parked with.

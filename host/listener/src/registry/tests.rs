@@ -43,12 +43,12 @@ fn events_wait_for_a_listener_when_there_was_one_or_routes_may_be_missing_or_the
     assert_eq!(listeners.awaited(&paid), None);
     listeners.set_incomplete(Some("the plugin b did not load".to_owned()));
     assert_eq!(listeners.awaited(&paid).as_deref(), Some("the plugin b did not load"));
-    listeners.remember([Route::new("Order", "OrderShipped").expect("valid")]);
+    listeners.set_recorded([Route::new("Order", "OrderShipped").expect("valid")], []);
     let shipped = listeners.awaited(&Route::new("Order", "OrderShipped").expect("valid")).expect("it had one");
     assert!(shipped.contains("had a listener before") && shipped.ends_with("here the plugin b did not load"), "{shipped}");
     listeners.set_incomplete(None);
     assert!(listeners.gives_up_any([&paid].into_iter()));
-    listeners.remember([paid.clone()]);
+    listeners.set_recorded([paid.clone()], []);
     assert!(!listeners.gives_up_any([&paid].into_iter()));
 }
 
@@ -137,11 +137,47 @@ fn a_pattern_takes_a_route_that_only_relays_have_answered() {
     listeners.set_relays(relay("*")).expect("one");
     assert!(listeners.find(&placed).is_some());
 
-    listeners.remember_relayed([placed.clone()]);
+    listeners.set_recorded([], [placed.clone()]);
     assert!(listeners.find(&placed).is_some(), "a relay of another host");
-    listeners.remember([placed.clone()]);
-    listeners.remember_relayed([placed.clone()]);
+    listeners.set_recorded([placed.clone()], [placed.clone()]);
     assert!(listeners.find(&placed).is_none(), "it had a listener of its own");
+}
+
+#[test]
+fn a_route_that_the_table_has_lost_is_forgotten_if_no_listener_answers_it() {
+    let listeners = Listeners::default();
+    let [placed, paid] = ["OrderPlaced", "OrderPaid"].map(|name| Route::new("Order", name).expect("valid"));
+    listeners.set_relays(vec![(Owner::Sink("orders".into()), registration("Order", "*"))]).expect("one");
+    listeners.replace("mailer", vec![registration("Order", "OrderPlaced")]).expect("a relay is no obstacle");
+    listeners.set_recorded([placed.clone(), paid.clone()], []);
+    assert!(listeners.find(&paid).is_none(), "another host has its listener");
+    listeners.set_recorded([placed.clone()], []);
+    assert!(listeners.find(&paid).is_some(), "the route was forgotten");
+
+    listeners.note_given_up([(placed.clone(), "the plugin mailer was unloaded".to_owned())]);
+    listeners.remove("mailer");
+    assert!(listeners.find(&placed).is_none(), "the table has it");
+    listeners.set_recorded([], []);
+    assert!(listeners.find(&placed).is_some(), "the route was forgotten");
+    assert!(!listeners.awaited(&placed).is_some_and(|why| why.contains("unloaded")));
+}
+
+#[test]
+fn a_route_that_the_table_never_had_stays_remembered() {
+    let listeners = Listeners::default();
+    let placed = Route::new("Order", "OrderPlaced").expect("valid");
+    listeners.replace("mailer", vec![registration("Order", "OrderPlaced")]).expect("free");
+    listeners.set_recorded([placed.clone()], []);
+    listeners.set_recorded([], []);
+    assert!(listeners.is_remembered(&placed), "its listener is here");
+    listeners.remove("mailer");
+
+    listeners.set_recorded([], []);
+
+    assert!(listeners.is_remembered(&placed), "it was not recorded again");
+    listeners.set_recorded([placed.clone()], []);
+    listeners.set_recorded([], []);
+    assert!(!listeners.is_remembered(&placed));
 }
 
 #[test]
@@ -156,7 +192,7 @@ fn events_of_a_pattern_are_answered_here_and_waited_for_elsewhere() {
     let elsewhere = Listeners::default();
     elsewhere.replace("a", vec![registration("User", "UserCreated")]).expect("free");
     assert!(elsewhere.gives_up_any([&placed].into_iter()));
-    elsewhere.remember(listeners.routes());
+    elsewhere.set_recorded([], listeners.routes());
     assert!(!elsewhere.gives_up_any([&placed].into_iter()), "another host relays it");
 }
 

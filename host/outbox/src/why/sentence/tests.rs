@@ -390,7 +390,7 @@ fn whatever_a_host_parked_an_event_with_is_told_as_sentences() {
     assert_eq!(waits(&listeners), format!("{none} That host had no listener at all."));
     listeners.set_incomplete(Some("the plugin mailer is being compiled".to_owned()));
     assert_eq!(waits(&listeners), format!("{none} On that host, the plugin mailer is being compiled."));
-    listeners.remember([route.clone()]);
+    listeners.set_recorded([route.clone()], []);
     let had_one = "The route had a listener before, or another host has one.";
     assert_eq!(waits(&listeners), format!("{none} {had_one} On that host, the plugin mailer is being compiled."));
     listeners.set_incomplete(None);
