@@ -4,6 +4,7 @@ mod remembered;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -112,6 +113,10 @@ pub struct Listeners {
     relays: ArcSwap<Vec<Arc<RegistryEntry>>>,
     /// The routes that had a listener. Its lock serializes changes of the table and the relays.
     remembered: Mutex<Remembered>,
+    /// How many queries of the table of routes were numbered.
+    route_queries: AtomicU64,
+    /// The number of the last query whose answer was applied.
+    applied_query: Mutex<u64>,
     version: watch::Sender<u64>,
     /// When a listener was last added or removed.
     changed_at: ArcSwap<Instant>,
@@ -133,6 +138,8 @@ impl Default for Listeners {
             table: ArcSwap::default(),
             relays: ArcSwap::default(),
             remembered: Mutex::default(),
+            route_queries: AtomicU64::default(),
+            applied_query: Mutex::default(),
             version: watch::Sender::new(0),
             changed_at: ArcSwap::from_pointee(Instant::now()),
             paused: ArcSwap::default(),
@@ -282,6 +289,22 @@ impl Listeners {
     /// Removes everything that `owner` answers. Events of its routes are parked until a listener answers them again.
     pub fn remove(&self, owner: impl Into<Owner>) {
         self.replace(owner, Vec::new()).expect("nothing is added, so nothing conflicts");
+    }
+
+    /// Numbers a query of the table of routes. Call it before the query: the answer has everything that was committed until then.
+    #[doc(hidden)] // for the host
+    pub fn number_route_query(&self) -> u64 {
+        self.route_queries.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Applies the answer to a query, unless the answer to a later query was applied already: that one is at least as new.
+    #[doc(hidden)] // for the host
+    pub fn apply_route_query(&self, number: u64, apply: impl FnOnce()) {
+        let mut applied = self.applied_query.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if number > *applied {
+            apply();
+            *applied = number;
+        }
     }
 
     /// Replaces what the table of routes says: `own` had a listener of their own in some host, and only relays answered `relayed`, which

@@ -50,16 +50,16 @@ impl RouteKeeper {
         // Before the look: what changes after it is seen once more.
         self.seen.mark_unchanged();
         let (own, relayed) = (self.listeners.own_routes(), self.listeners.relays());
-        let mut known = self.store.routes().await?;
+        let mut answer = Answer::read(&*self.store, &self.listeners).await?;
         // A route may be new here, or an operator made the table forget a route that this host answers.
-        if !are_noted(&own, &relayed, &known) {
+        if !are_noted(&own, &relayed, &answer.routes) {
             self.store.remember_routes(&own, &relayed).await?;
             self.noted_at = Some(Instant::now());
             // All tables may have been emptied, and the row of this host and its partitions be gone, too.
             self.partitions.request_beat();
-            known = self.store.routes().await?;
+            answer = Answer::read(&*self.store, &self.listeners).await?;
         }
-        take_in(known, &self.listeners);
+        answer.apply(&self.listeners);
         Ok(())
     }
 }
@@ -115,16 +115,33 @@ pub(crate) async fn note(store: &dyn Store, listeners: &Listeners, loading: usiz
 
 /// Learns which routes are paused, and which have a listener in any host or had one and were not forgotten since.
 pub(crate) async fn learn(store: &dyn Store, listeners: &Listeners) -> Result<(), StoreError> {
-    take_in(store.routes().await?, listeners);
+    Answer::read(store, listeners).await?.apply(listeners);
     Ok(())
 }
 
-fn take_in(known: Vec<RouteRecord>, listeners: &Listeners) {
-    listeners.set_paused(paused(&known));
-    let answered = known.into_iter().filter(|known| known.first_seen_at.is_some());
-    let (relayed, own): (Vec<RouteRecord>, Vec<RouteRecord>) = answered.partition(|known| known.only_relayed);
-    let names = |routes: Vec<RouteRecord>| routes.into_iter().map(|known| known.route);
-    listeners.set_recorded(names(own), names(relayed));
+/// The table of routes, as one query returned it. The poller and the route keeper may query it at the same time.
+struct Answer {
+    /// The number of the query.
+    query: u64,
+    routes: Vec<RouteRecord>,
+}
+
+impl Answer {
+    async fn read(store: &dyn Store, listeners: &Listeners) -> Result<Self, StoreError> {
+        let query = listeners.number_route_query();
+        Ok(Self { query, routes: store.routes().await? })
+    }
+
+    /// Changes nothing if the answer to a later query was applied already.
+    fn apply(self, listeners: &Listeners) {
+        listeners.apply_route_query(self.query, || {
+            listeners.set_paused(paused(&self.routes));
+            let answered = self.routes.into_iter().filter(|known| known.first_seen_at.is_some());
+            let (relayed, own): (Vec<RouteRecord>, Vec<RouteRecord>) = answered.partition(|known| known.only_relayed);
+            let names = |routes: Vec<RouteRecord>| routes.into_iter().map(|known| known.route);
+            listeners.set_recorded(names(own), names(relayed));
+        });
+    }
 }
 
 /// The paused routes, each with what its events are parked with.
@@ -137,4 +154,29 @@ pub(crate) fn reason(known: &RouteRecord) -> String {
     let by = known.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
     let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {why}"));
     format!("the route {} is paused{by}{why}", known.route)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::system_clock;
+
+    #[test]
+    fn answer_to_an_earlier_query_undoes_no_pause_and_forgets_no_route() {
+        let listeners = Listeners::default();
+        let route = Route::new("Order", "OrderPlaced").expect("valid");
+        let mut known = RouteRecord::new(route.clone());
+        known.first_seen_at = Some(system_clock().now());
+        known.paused_at = known.first_seen_at;
+        let [earlier, later] = [(); 2].map(|()| listeners.number_route_query());
+
+        Answer { query: later, routes: vec![known] }.apply(&listeners);
+        Answer { query: earlier, routes: Vec::new() }.apply(&listeners);
+
+        assert!(listeners.paused(&route).is_some());
+        assert!(listeners.is_remembered(&route));
+        let after = listeners.number_route_query();
+        Answer { query: after, routes: Vec::new() }.apply(&listeners);
+        assert!(listeners.paused(&route).is_none());
+    }
 }
