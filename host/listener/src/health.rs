@@ -20,6 +20,16 @@ impl Health {
         running.await;
     }
 
+    /// Notes and logs that a part has panicked.
+    pub fn note(&self, part: &'static str) {
+        tracing::error!(
+            target: "outbox::health",
+            part,
+            "a part of the host has stopped working; restart the host and report this as a bug"
+        );
+        self.0.send_modify(|parts| parts.push(part));
+    }
+
     /// Waits until a part has panicked, and returns the first one. Never returns if no part panics.
     pub async fn broken(&self) -> &'static str {
         let mut health = self.0.subscribe();
@@ -49,12 +59,7 @@ struct Guard<'a> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!(
-                target: "outbox::health",
-                part = self.part,
-                "a part of the host has stopped working; restart the host and report this as a bug"
-            );
-            self.health.0.send_modify(|parts| parts.push(self.part));
+            self.health.note(self.part);
         }
     }
 }

@@ -93,6 +93,8 @@ pub(super) struct Batching {
     breaker: Arc<Breaker>,
     /// The outage of a sink that answers, but takes no message, if its link has no receivers.
     unavailable: Arc<UnavailableReceivers>,
+    /// Whether the task that sends has panicked.
+    panicked: watch::Receiver<bool>,
     common: CommonConfig,
 }
 
@@ -159,10 +161,14 @@ impl Batching {
         let breaker = Arc::new(Breaker::new(name, BreakerScope::Sink));
         let shipping =
             Arc::new(Shipping { name: name.to_owned(), link: link.clone(), breaker: breaker.clone(), timeout: common.timeout });
-        tokio::spawn(keep_sending(shipping, jobs, limits));
+        let (noting, panicked) = watch::channel(false);
+        tokio::spawn(async move {
+            let _noting = PanicNote(noting);
+            keep_sending(shipping, jobs, limits).await;
+        });
         let places = Arc::new(Semaphore::new(PLACES));
         let unavailable = Arc::default();
-        Self { name: name.to_owned(), link, jobs: sender, places, share: None, breaker, unavailable, common }
+        Self { name: name.to_owned(), link, jobs: sender, places, share: None, breaker, unavailable, panicked, common }
     }
 
     /// The same sink for one more user, who gets at most half of its places.
@@ -175,6 +181,11 @@ impl Batching {
     pub(super) fn watched(&self) -> (Arc<Breaker>, Arc<UnavailableReceivers>, Weak<dyn Link>, watch::Receiver<String>) {
         let link: Arc<dyn Link> = self.link.clone();
         (self.breaker.clone(), self.unavailable.clone(), Arc::downgrade(&link), self.link.target())
+    }
+
+    /// Whether the task that sends has panicked: it answers no message any more.
+    pub(super) fn panicked(&self) -> watch::Receiver<bool> {
+        self.panicked.clone()
     }
 
     /// Which of its receivers rest, for the next link.
@@ -290,6 +301,17 @@ struct Shipping {
 /// The answer for a message that was never sent: nothing is wrong with it, nor with the receiver.
 fn crowded(sink: &str, timeout: Duration) -> SinkError {
     SinkError::crowded(format!("the sink {sink} had so many messages to send that this one had no turn within {timeout:?}"))
+}
+
+/// Sets the value if it is dropped by a panic.
+struct PanicNote(watch::Sender<bool>);
+
+impl Drop for PanicNote {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.send_replace(true);
+        }
+    }
 }
 
 async fn keep_sending(shipping: Arc<Shipping>, mut jobs: mpsc::Receiver<Job>, limits: Limits) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{SinkOutage, SinkState, SinkStatus};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::batching::Link;
 use super::breaker::{Breaker, OpenBreakers};
@@ -35,6 +36,8 @@ pub(super) enum Source {
         unavailable: Arc<UnavailableReceivers>,
         link: Weak<dyn Link>,
         target: watch::Receiver<String>,
+        /// Whether the task that sends its messages has panicked.
+        panicked: watch::Receiver<bool>,
     },
     Application(Arc<Mutex<LastAnswers>>),
 }
@@ -44,6 +47,26 @@ impl SinkMonitor {
     #[must_use]
     pub fn list(&self) -> Vec<SinkStatus> {
         self.0.iter().map(|watched| watched.status(system_clock().now())).collect()
+    }
+
+    /// Waits until the task that sends the messages of a sink has panicked. Never returns if none panics. Must be called within a tokio
+    /// runtime.
+    #[doc(hidden)] // for the host
+    pub async fn panicked(&self) {
+        let mut waiting = JoinSet::new();
+        for watched in &*self.0 {
+            if let Source::Config { panicked, .. } = &watched.source {
+                let mut panicked = panicked.clone();
+                // An error means that the sink has ended.
+                waiting.spawn(async move { panicked.wait_for(|panicked| *panicked).await.is_ok() });
+            }
+        }
+        while let Some(ended) = waiting.join_next().await {
+            if matches!(ended, Ok(true)) {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 }
 
@@ -56,7 +79,7 @@ impl fmt::Debug for SinkMonitor {
 impl Watched {
     fn status(&self, now: Timestamp) -> SinkStatus {
         let (target, outage, last_success, unavailable_receivers) = match &self.source {
-            Source::Config { breaker, unavailable, link, target } => {
+            Source::Config { breaker, unavailable, link, target, .. } => {
                 let OpenBreakers { outage, receivers } = link.upgrade().map(|link| link.open_breakers()).unwrap_or_default();
                 let outage = breaker.outage().or_else(|| unavailable.outage()).or(outage);
                 (target.borrow().clone(), outage, breaker.last_success(), receivers)

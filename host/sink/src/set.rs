@@ -168,7 +168,7 @@ impl Sinks {
             let source = match &entry.sink {
                 MadeBy::Config(sink) => {
                     let (breaker, unavailable, link, target) = sink.watched();
-                    Source::Config { breaker, unavailable, link, target }
+                    Source::Config { breaker, unavailable, link, target, panicked: sink.panicked() }
                 }
                 MadeBy::Application(sink) => Source::Application(sink.answers()),
             };

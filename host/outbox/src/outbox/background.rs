@@ -58,6 +58,7 @@ impl<S> Background<'_, S> {
         let (dispatcher, poller) = walk.unzip();
         let receiver = delivers.then(|| self.notification_receiver());
         let schema_watcher = delivers.then(|| self.schema_watcher());
+        let shared_parts = delivers.then(|| self.shared_parts());
         let (seen_routes, routes) = watch::channel(None);
         Running {
             poller,
@@ -69,7 +70,7 @@ impl<S> Background<'_, S> {
             heartbeat: delivers.then(|| self.heartbeat(&loaded, leave)),
             routes: delivers.then(|| self.route_keeper(routes)),
             notifiers: std::iter::once(self.notifier()).chain(receiver).collect(),
-            watchers: schema_watcher.into_iter().chain(self.sampler()).collect(),
+            watchers: schema_watcher.into_iter().chain(self.sampler()).chain(shared_parts).collect(),
             dispatcher,
             loaded,
         }
@@ -229,6 +230,30 @@ impl<S> Background<'_, S> {
         let (store, metrics) = (self.store.clone(), self.parts.metrics.clone());
         let sampler = Sampler { store, metrics, sampled: self.sampled.clone()?, outage: Outage::default() };
         Some(self.health.spawn("sampler", sampler.run(self.stop.clone())))
+    }
+
+    /// Starts the task that notes a panic in what this outbox may share with others: the sinks and the telemetry.
+    fn shared_parts(&self) -> JoinHandle<()> {
+        #[cfg(feature = "sinks")]
+        let sinks = {
+            let monitor = self.wanted.sinks.monitor();
+            async move { monitor.panicked().await }
+        };
+        #[cfg(not(feature = "sinks"))]
+        let sinks = std::future::pending::<()>();
+        #[cfg(feature = "otel")]
+        let telemetry = self.wanted.telemetry.as_ref().map_or_else(Health::default, crate::telemetry::Telemetry::health);
+        #[cfg(not(feature = "otel"))]
+        let telemetry = Health::default();
+        let (health, mut stop) = (self.health.clone(), self.stop.clone());
+        self.health.spawn("watcher of sinks and telemetry", async move {
+            let part = tokio::select! {
+                _ = stop.wait_for(|stopped| *stopped) => return,
+                () = sinks => "sender of a sink",
+                part = telemetry.broken() => part,
+            };
+            health.note(part);
+        })
     }
 
     /// What tells of all of them.

@@ -152,6 +152,22 @@ async fn a_part_that_has_broken_makes_the_host_unready() {
     outbox.shutdown().await;
 }
 
+#[cfg(feature = "otel")]
+#[tokio::test]
+async fn an_exporter_that_panics_is_noticed() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let config = crate::telemetry::TelemetryConfig::default();
+    let telemetry = crate::telemetry::Telemetry::start(&config).expect("nothing is exported");
+    let outbox = drowsy(directory.path()).await.telemetry(&telemetry).start().await.expect("starts");
+
+    let exporter = telemetry.health().spawn("exporter of spans", async { panic!("on purpose") });
+
+    assert!(exporter.await.is_err());
+    let breaks = outbox.inner.health.breaks("exporter of spans");
+    tokio::time::timeout(Duration::from_secs(60), breaks).await.expect("it is noticed");
+    outbox.shutdown().await;
+}
+
 #[tokio::test]
 async fn the_first_event_that_finds_the_hot_queue_full_is_a_warning_and_the_next_ones_are_only_counted() {
     let directory = tempfile::tempdir().expect("a directory can be made");

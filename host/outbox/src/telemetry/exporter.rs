@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::resource::v1 as otlp;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanLimits};
+use outbox_listener::Health;
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -52,6 +53,7 @@ struct Inner {
     /// The outboxes whose metrics are exported; `None` when no metrics are.
     watched: Option<Arc<Mutex<Vec<Watched>>>>,
     stopped: watch::Sender<bool>,
+    health: Health,
     exports: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -97,11 +99,12 @@ impl Telemetry {
         let resource = resource(config);
         let of_resource = || ResourceAttributesWithSchema::from(&resource);
         let (stopped, stop) = watch::channel(false);
+        let health = Health::default();
         let mut exports = Vec::new();
         let traces = traces.map(|collector| {
             let queue = Arc::new(SpanQueue::new(config.queue_size, config.batch_size));
             let exporting = queue::export(queue.clone(), collector, of_resource(), config.delay, stop.clone());
-            exports.push(tokio::spawn(exporting));
+            exports.push(health.spawn("exporter of spans", exporting));
             let provider = SdkTracerProvider::builder()
                 .with_resource(resource.clone())
                 .with_sampler(sampler(config.sampling))
@@ -113,16 +116,21 @@ impl Telemetry {
         let watched = metrics.map(|collector| {
             let watched = Arc::<Mutex<Vec<Watched>>>::default();
             let exporting = export_metrics(watched.clone(), collector, of_resource(), config.metric_interval, stop);
-            exports.push(tokio::spawn(exporting));
+            exports.push(health.spawn("exporter of metrics", exporting));
             watched
         });
-        Ok(Self(Arc::new(Inner { traces, watched, stopped, exports: Mutex::new(exports) })))
+        Ok(Self(Arc::new(Inner { traces, watched, stopped, health, exports: Mutex::new(exports) })))
     }
 
     /// How many spans were exported and dropped; `None` when no spans are exported.
     #[must_use]
     pub fn spans(&self) -> Option<Arc<SpanCounts>> {
         self.0.traces.as_ref().map(|traces| traces.queue.counts.clone())
+    }
+
+    /// Whether the exporters of spans and metrics run.
+    pub(crate) fn health(&self) -> Health {
+        self.0.health.clone()
     }
 
     /// Makes spans for an outbox; none where none are exported.

@@ -60,6 +60,12 @@ impl Current {
         self.target.subscribe()
     }
 
+    /// Lets the task that asks for a permit next panic.
+    #[cfg(test)]
+    pub(super) fn close(&self) {
+        self.in_flight.close();
+    }
+
     fn get(&self) -> Arc<dyn Link> {
         self.lock().clone()
     }

@@ -257,6 +257,19 @@ async fn a_link_that_does_not_answer_is_cut_off_and_the_sink_counts_as_down() {
 }
 
 #[tokio::test]
+async fn panic_of_the_task_that_sends_is_noticed() {
+    let sink = sink(&Told::default(), MINUTE, ONE);
+    let mut panicked = sink.panicked();
+    sink.link.close();
+
+    let answer = sink.send(&[message("a")]).await.remove(0);
+
+    assert!(matches!(&answer, Err(SinkError::Unavailable { reason, .. }) if reason.contains("has stopped")), "{answer:?}");
+    let noticed = tokio::time::timeout(MINUTE, panicked.wait_for(|panicked| *panicked)).await;
+    assert!(noticed.is_ok_and(|noticed| noticed.is_ok()));
+}
+
+#[tokio::test]
 async fn a_message_chooses_no_subject_that_the_operator_did_not_allow() {
     let common = common(vec!["orders.*".to_owned()]);
     let told = Told::default();
