@@ -1,5 +1,6 @@
 //! The plugins of a directory, and the task that keeps them up to date.
 
+mod blocking;
 mod by_hand;
 mod conflicts;
 pub(super) mod entry;
@@ -129,6 +130,12 @@ impl Plugins {
     #[cfg(test)]
     pub(super) async fn look(&self) {
         self.reloader.scan(ScanOf::Due).await;
+    }
+
+    /// Lets the directory hang until the sender is dropped.
+    #[cfg(test)]
+    pub(super) async fn hang(&self) -> std::sync::mpsc::Sender<()> {
+        self.reloader.hang().await
     }
 
     /// How many loads have begun.

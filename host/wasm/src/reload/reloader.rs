@@ -17,6 +17,7 @@ use outbox_event::{Owner, PluginState, PluginStatus};
 use outbox_listener::Listeners;
 use tokio::sync::watch;
 
+use super::blocking::Blocking;
 use super::entry::{Entry, LOADS};
 use super::job::Job;
 use crate::capability::state::StateSource;
@@ -36,6 +37,8 @@ use crate::private::last_good::LastGood;
 
 /// An unused kept instance is dropped after this long.
 const IDLE: Duration = Duration::from_secs(600);
+/// How long a scan waits for the directory.
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
 /// Rest between two looks at the size of the cache.
 const SHRINK_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -83,6 +86,8 @@ pub(crate) struct State {
     pub(crate) plugins: BTreeMap<String, Entry>,
     /// The load that goes on beside the scans.
     pub(crate) job: Option<Job>,
+    /// Reads the directory.
+    looking: Blocking<Result<Found, String>>,
     /// Why the directory says nothing of the plugins: everything goes on serving.
     away: Option<String>,
     /// When the cache was last made smaller.
@@ -143,6 +148,7 @@ impl Reloader {
             loader,
             plugins: BTreeMap::new(),
             job: None,
+            looking: Blocking::with_timeout(LONGEST_LOOK),
             away: None,
             shrunk: None,
             forgot: false,
@@ -192,6 +198,17 @@ impl Reloader {
         state.plugins[name].serving.as_ref().expect("it serves").plugin.linked.engine.clone()
     }
 
+    /// Lets the directory hang until the sender is dropped.
+    #[cfg(test)]
+    pub(crate) async fn hang(&self) -> std::sync::mpsc::Sender<()> {
+        let (release, held) = std::sync::mpsc::channel();
+        let state = &mut *self.state.lock().await;
+        state.looking = Blocking::with_timeout(Duration::from_millis(1));
+        let hanging = state.looking.run(move || Err(format!("it hung: {:?}", held.recv()))).await;
+        assert!(hanging.is_none(), "it hangs");
+        release
+    }
+
     /// Scans until nothing is left to be compiled.
     pub(crate) async fn scan_to_the_end(&self) {
         let mut scan_of = ScanOf::All;
@@ -212,7 +229,7 @@ impl Reloader {
         let state = &mut *self.state.lock().await;
         self.leave_leaking_engine(state);
         self.collect(state).await;
-        match self.look().await.and_then(|found| self.not_emptied(&state.plugins, found)) {
+        match self.look(&mut state.looking).await.and_then(|found| self.not_emptied(&state.plugins, found)) {
             Ok(found) => {
                 state.away = None;
                 for stray in state.strays.due(&found.strays) {
@@ -264,10 +281,10 @@ impl Reloader {
         });
     }
 
-    /// What lies in the directory, once it has settled.
-    async fn look(&self) -> Result<Found, String> {
+    /// Reads what is in the directory, once it has settled. The error says why it cannot be read now.
+    async fn look(&self, looking: &mut Blocking<Result<Found, String>>) -> Result<Found, String> {
         let (dir, debounce, trust, rule) = (self.dir.clone(), self.debounce, self.trust.clone(), self.rule.clone());
-        let looking = tokio::task::spawn_blocking(move || {
+        let looked = looking.run(move || {
             let open_dir = OpenDir::open(&dir, Some(trust.clone())).map_err(|error| error.to_string())?;
             let files = open_dir.list();
             let files = files.map_err(|error| format!("the plugins directory {} cannot be read: {error}", dir.display()))?;
@@ -278,7 +295,11 @@ impl Reloader {
             let strays = strays(&open_dir).unwrap_or_default();
             Ok(Found { open_dir: Arc::new(open_dir), pins, files, strays })
         });
-        looking.await.unwrap_or_else(|panic| Err(format!("looking at the plugins directory gave up: {panic}")))
+        match looked.await {
+            Some(Ok(looked)) => looked,
+            Some(Err(panic)) => Err(format!("looking at the plugins directory gave up: {panic}")),
+            None => Err(format!("the plugins directory {} does not answer: does its file server hang?", self.dir.display())),
+        }
     }
 
     /// Forgets the plugins whose files went while no host was there to see it. Of an empty directory nobody knows whether it was

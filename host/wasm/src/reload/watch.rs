@@ -12,10 +12,13 @@ use outbox_listener::Health;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use super::blocking::Blocking;
 use crate::directory::matters;
 
 /// A directory that never rests is read all the same, after this many times the debounce.
 const MOST_DEBOUNCES: u32 = 8;
+/// How long a scan waits until the directory is watched.
+const LONGEST_FOLLOW: Duration = Duration::from_secs(1);
 
 /// When the first scan is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +53,7 @@ pub(crate) struct Watch {
 /// What the running task takes with it.
 #[derive(Debug)]
 struct Parts {
-    watcher: Option<RecommendedWatcher>,
-    watched: Watched,
+    watched: Arc<Mutex<Watched>>,
     interval: Duration,
     debounce: Duration,
 }
@@ -68,7 +70,7 @@ impl Watch {
                 told.notify_one();
             }
         });
-        let mut watcher = watcher
+        let watcher = watcher
             .inspect_err(|error| {
                 tracing::warn!(
                     target: "outbox::wasm::reload::watch",
@@ -76,14 +78,12 @@ impl Watch {
                 )
             })
             .ok();
-        let mut watched = Watched { dir, seen: None };
-        if let Some(watcher) = &mut watcher {
-            watched.follow(watcher);
-        }
+        let mut watched = Watched { dir, seen: None, watcher };
+        watched.follow();
         Self {
             changed,
             stopped: Arc::default(),
-            parts: Some(Parts { watcher, watched, interval, debounce }),
+            parts: Some(Parts { watched: Arc::new(Mutex::new(watched)), interval, debounce }),
             running: Mutex::default(),
         }
     }
@@ -100,10 +100,11 @@ impl Watch {
     ) where
         F: Future<Output = ()> + Send,
     {
-        let Some(Parts { mut watcher, mut watched, interval, debounce }) = self.parts.take() else { return };
+        let Some(Parts { watched, interval, debounce }) = self.parts.take() else { return };
         let (changed, stopped) = (self.changed.clone(), self.stopped.clone());
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(health.spawn("watcher of the plugins", async move {
+                let mut following = Blocking::with_timeout(LONGEST_FOLLOW);
                 let mut at_once = first == FirstScan::AtOnce;
                 loop {
                     let next = async {
@@ -124,8 +125,12 @@ impl Watch {
                         () = stopped.notified() => return,
                         reason = next => reason,
                     };
-                    if let Some(watcher) = &mut watcher {
-                        watched.follow(watcher);
+                    let watched = watched.clone();
+                    let follow = move || watched.lock().unwrap_or_else(PoisonError::into_inner).follow();
+                    tokio::select! {
+                        () = stopped.notified() => return,
+                        // If the directory hangs, the scan reports it. A panic is in the log, and the interval finds changes too.
+                        _ = following.run(follow) => {}
                     }
                     tokio::select! {
                         () = stopped.notified() => return,
@@ -177,11 +182,14 @@ fn tells(event: &Event, dir: &Path) -> bool {
 struct Watched {
     dir: PathBuf,
     seen: Option<(u64, u64)>,
+    /// `None` without the system's help.
+    watcher: Option<RecommendedWatcher>,
 }
 
 impl Watched {
-    /// Watches the directory that the path leads to now, and its parent, where it would be put again.
-    fn follow(&mut self, watcher: &mut RecommendedWatcher) {
+    /// Watches the directory that the path leads to now, and its parent, where it would be put again. Blocks.
+    fn follow(&mut self) {
+        let Some(watcher) = &mut self.watcher else { return };
         let now = std::fs::metadata(&self.dir).ok().map(|metadata| (metadata.dev(), metadata.ino()));
         if now == self.seen {
             return;

@@ -54,6 +54,25 @@ async fn a_rotated_value_is_seen_by_the_next_scan_and_a_lost_one_changes_nothing
     assert_eq!((told(&listeners).await.as_str(), one(&plugins, "mailer").error), ("second", None));
 }
 
+#[tokio::test]
+async fn plugins_directory_that_hangs_is_reported_and_its_plugins_serve() {
+    let dir = tempfile::tempdir().unwrap();
+    answering(1_000).write(dir.path(), "mailer");
+    let listeners = Arc::new(Listeners::default());
+    let plugins = Plugins::start(config(dir.path()), 2, listeners.clone()).await.unwrap();
+    assert_eq!(one(&plugins, "mailer").error, None);
+    let release = plugins.hang().await;
+
+    plugins.rescan().await;
+
+    let reported = one(&plugins, "mailer").error.expect("the directory hangs");
+    assert!(reported.contains("does not answer"), "{reported}");
+    assert!(listeners.find(&Route::new("Order", "OrderPlaced").unwrap()).is_some());
+    let unknown = Route::new("Order", "OrderPaid").unwrap();
+    assert_eq!(listeners.awaited(&unknown).as_deref(), Some(&*reported), "its plugin may be in the directory");
+    drop(release);
+}
+
 fn many(dir: &Path, count: usize) {
     for number in 0..count {
         let event_type = format!("Event{number}");
