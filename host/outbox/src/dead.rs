@@ -103,22 +103,9 @@ impl DeadEvents {
         Ok(Replayed { count: walk.count, refused: walk.refused })
     }
 
-    /// Lets events that wait for another attempt be tried now: those that failed, no more than `max_attempts` times, and those
-    /// whose listener asked for later. In order of their `seq`, those after `after`; each once, however fast it fails again.
-    ///
-    /// # Errors
-    /// As [`replay_all`](Self::replay_all).
-    pub async fn retry_all_now(
-        &self,
-        max_attempts: Option<u32>,
-        after: u64,
-        limits: &ReplayLimits,
-        audit: &Audit,
-        progress: impl FnMut(u64),
-    ) -> Result<RetriedNow, StoreError> {
-        self.retry_while(max_attempts, after, limits, audit, to_the_end(progress)).await
-    }
-
+    /// Lets events that wait for another attempt be tried now, until `goes_on` returns false: those that failed, no more than
+    /// `max_attempts` times, and those whose listener asked for later. In order of their `seq`, those after `after`; each once, however
+    /// fast it fails again.
     async fn retry_while(
         &self,
         max_attempts: Option<u32>,

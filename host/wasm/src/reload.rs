@@ -109,7 +109,8 @@ impl Plugins {
         Ok(Self { reloader, required, watch })
     }
 
-    /// One turn of the crank: looks at the directory now, and returns when everything found has been dealt with.
+    /// Scans the directory now, and returns when everything found is loaded or refused.
+    #[doc(hidden)] // for our own tests
     pub async fn rescan(&self) {
         self.reloader.scan_to_the_end().await;
     }
