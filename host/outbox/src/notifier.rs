@@ -7,7 +7,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::recurring::Outage;
-use crate::store::{Store, StoreError, WakeUp, WakeUps};
+use crate::store::{NotifyStore, Store, StoreError, WakeUp, WakeUps};
 use crate::wake::Wake;
 
 /// All commits within this span send one wake-up: it costs the database a lock that all commits share.
@@ -16,7 +16,7 @@ const NOTIFY_PAUSE: Duration = Duration::from_millis(5);
 /// error.
 const TEST_EVERY: Duration = Duration::from_secs(30);
 const TEST_PATIENCE: Duration = Duration::from_secs(5);
-/// The rest before the host listens anew, doubled at each failure up to the longest one.
+/// The rest before the host listens anew, doubled at each failure up to the longest one until a wake-up is heard.
 const LISTEN_FIRST_REST: Duration = Duration::from_millis(100);
 const LISTEN_LONGEST_REST: Duration = Duration::from_secs(30);
 
@@ -49,17 +49,14 @@ impl Notifier {
 }
 
 /// Hears wake-ups of other hosts and wakes the poller, until it is stopped. Ends at once where the database has no wake-ups.
-pub(crate) async fn listen(store: Arc<dyn Store>, wake: Arc<Wake>, mut stopped: watch::Receiver<bool>) {
+pub(crate) async fn listen(store: Arc<dyn NotifyStore>, wake: Arc<Wake>, mut stopped: watch::Receiver<bool>) {
     let mut rest = LISTEN_FIRST_REST;
     let outage = Outage::default();
     while !*stopped.borrow() {
         let lost = match store.listen().await {
             Ok(None) => return,
             Ok(Some(mut wake_ups)) => tokio::select! {
-                lost = hear(&*store, &mut *wake_ups, &wake, &outage) => {
-                    rest = LISTEN_FIRST_REST;
-                    lost
-                }
+                lost = hear(&*store, &mut *wake_ups, &wake, &outage, &mut rest) => lost,
                 _ = stopped.wait_for(|stopped| *stopped) => return,
             },
             Err(error) => error.into(),
@@ -88,9 +85,9 @@ enum Lost {
     Store(#[from] StoreError),
 }
 
-/// Wakes the poller at each wake-up, and tests at the start and every now and then whether wake-ups arrive. Returns why they do
-/// not.
-async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, outage: &Outage) -> Lost {
+/// Wakes the poller at each wake-up, and tests at the start and every [`TEST_EVERY`] whether wake-ups arrive. Returns why they do not.
+/// Resets `rest` when a wake-up is heard: a connection alone does not show that wake-ups arrive.
+async fn hear(store: &dyn NotifyStore, wake_ups: &mut dyn WakeUps, wake: &Wake, outage: &Outage, rest: &mut Duration) -> Lost {
     let mut test_at = Instant::now();
     let (mut answer_until, mut has_heard) = (None, false);
     loop {
@@ -101,6 +98,7 @@ async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, outage
                     tracing::info!("wake-ups from other hosts are heard again");
                 }
                 answer_until = None;
+                *rest = LISTEN_FIRST_REST;
                 // Wake-ups that were sent before the first one was heard may be lost.
                 if said == WakeUp::Events || !has_heard {
                     wake.now();
@@ -117,5 +115,49 @@ async fn hear(store: &dyn Store, wake_ups: &mut dyn WakeUps, wake: &Wake, outage
                 answer_until = Some(Instant::now() + TEST_PATIENCE);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// A database that lets this host listen, and refuses to send wake-ups.
+    struct Mute;
+
+    #[async_trait]
+    impl NotifyStore for Mute {
+        async fn send_test_wake_up(&self) -> Result<(), StoreError> {
+            Err(StoreError::Forbidden { action: "test", source: sqlx::Error::RowNotFound })
+        }
+    }
+
+    /// A connection that brings this many wake-ups.
+    struct Connection(usize);
+
+    #[async_trait]
+    impl WakeUps for Connection {
+        async fn next(&mut self) -> Result<WakeUp, StoreError> {
+            if self.0 == 0 {
+                return std::future::pending().await;
+            }
+            self.0 -= 1;
+            Ok(WakeUp::Events)
+        }
+    }
+
+    #[tokio::test]
+    async fn the_rest_before_listening_again_is_reset_only_by_a_wake_up() {
+        let (wake, outage) = (Wake::default(), Outage::default());
+        let mut rest = LISTEN_LONGEST_REST;
+
+        let lost = hear(&Mute, &mut Connection(0), &wake, &outage, &mut rest).await;
+        assert!(matches!(lost, Lost::Store(StoreError::Forbidden { .. })), "{lost:?}");
+        assert_eq!(rest, LISTEN_LONGEST_REST, "the connection brought no wake-up");
+
+        hear(&Mute, &mut Connection(1), &wake, &outage, &mut rest).await;
+        assert_eq!(rest, LISTEN_FIRST_REST);
     }
 }
