@@ -8,9 +8,10 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::listener::Fixed;
 use outbox::order::{OnDead, OrderConfig};
 use outbox::purge::{OnDone, PurgeConfig};
+use outbox::readiness::UnreadyCode;
 use outbox::store::{Audit, InspectStore, NodeStore, RouteStore, SharedStore};
 use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, OutboxBuilder, Route, Status};
-use support::{Database, Recorder, eventually, in_time};
+use support::{Database, Postgres, Recorder, eventually, in_time};
 
 use crate::common::{ROUTE, at_rest, commit, done, eager, order, outbox as unordered, reaches, row, rows};
 
@@ -357,4 +358,34 @@ pub(crate) async fn a_done_event_leaves_no_row_when_that_is_asked_for<D: Databas
     eventually("all rows are gone", async || rows(db).await == 0).await;
     assert_eq!(recorder.count(), 20);
     host.shutdown().await;
+}
+
+/// `CREATE INDEX` without `CONCURRENTLY` takes the same lock: reads are answered, and no outcome can be stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn host_that_reads_more_than_it_can_store_keeps_its_partitions() {
+    let db = Postgres::fresh().await;
+    let writer = Outbox::writer_only(db.another().await).start().await.expect("starts");
+    for _ in 0..8 {
+        commit(&writer, rounds_of(8, 100)).await;
+    }
+    let mut lock = db.services_pool(1).begin().await.expect("begins");
+    db.run_on(&mut lock, "LOCK TABLE outbox_event IN SHARE MODE").await;
+    let recorder = Recorder::done();
+    let host = ordered(db.another().await).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    eventually("it reports that outcomes wait", async || {
+        host.readiness().reasons().iter().any(|reason| reason.code == UnreadyCode::SettlerStuck)
+    })
+    .await;
+
+    assert!(host.readiness().stalled().is_empty(), "the table can be read: {:?}", host.readiness());
+    assert_eq!(host.standstill().await, None, "a restart would not help");
+    let called = recorder.count();
+    lock.rollback().await.expect("unlocks");
+    eventually("the host is ready again", async || host.readiness().is_ready()).await;
+    eventually("later events are delivered", async || recorder.count() > called).await;
+    let ids = recorder.ids();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "no event was delivered twice");
+    assert_eq!(host.metrics().counts().leases_lost, 0);
+    tokio::join!(host.shutdown(), writer.shutdown());
 }

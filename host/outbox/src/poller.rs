@@ -33,6 +33,7 @@ use self::unparking::Unparking;
 use crate::order::Sweep;
 use crate::readiness::Pulse;
 use crate::recurring::Outage;
+use crate::settler::BufferedHandle;
 
 /// Reads due rows into the queue.
 pub(crate) struct Poller {
@@ -46,6 +47,8 @@ pub(crate) struct Poller {
     pulse: Arc<Pulse>,
     /// Beats after each turn that could take events, whatever else failed in it.
     reads: Arc<Pulse>,
+    /// Fails while the poller waits for the settler between two turns.
+    flushes: Arc<Pulse>,
 }
 
 /// How a turn of the poller begins.
@@ -86,10 +89,10 @@ const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(100);
 const KEY_QUEUES_MOVE_WITHIN: Duration = Duration::from_millis(2);
 
 impl Poller {
-    pub(crate) fn new(config: PollerConfig, intake: Intake, pulse: Arc<Pulse>, reads: Arc<Pulse>) -> Self {
+    pub(crate) fn new(config: PollerConfig, intake: Intake, pulse: Arc<Pulse>, reads: Arc<Pulse>, flushes: Arc<Pulse>) -> Self {
         let reader = Reader::new(Schedule::new(config), intake);
         let (sweep, unparking, chores) = (Sweep::default(), Unparking::default(), Chores::default());
-        Self { reader, sweep, unparking, chores, pulse, reads }
+        Self { reader, sweep, unparking, chores, pulse, reads, flushes }
     }
 
     /// Polls until it is stopped. A stop ends a rest early, never a statement.
@@ -108,6 +111,7 @@ impl Poller {
             );
             let Some(turn) = polled else {
                 self.pulse.failed();
+                self.flush().await;
                 let _ = tokio::time::timeout(rest, stopped.wait_for(|stopped| *stopped)).await;
                 rest = (rest * 2).min(OUTAGE_LONGEST_REST);
                 continue;
@@ -119,6 +123,7 @@ impl Poller {
                 self.pulse.beat();
                 self.reads.beat();
             }
+            self.flush().await;
             rest = OUTAGE_FIRST_REST;
             tokio::select! {
                 next = self.rest(turn) => begins = next,
@@ -129,6 +134,11 @@ impl Poller {
                 }
             }
         }
+    }
+
+    /// Waits until the settler has taken the outcomes of the last turn. A stop does not end the wait: the settler gives up in time.
+    async fn flush(&mut self) {
+        flush(&self.reader.intake.settler, &self.flushes, [&self.pulse, &self.reads]).await;
     }
 
     /// Rests after a turn. Returns how the next one begins.
@@ -160,5 +170,56 @@ impl Poller {
             }
         }
         Begins::Again
+    }
+}
+
+/// Waits until the settler has taken the outcomes of the last turn. `flushes` fails meanwhile. The pulses of the turns repeat the last turn:
+/// the poller does not hang, and the wait shows nothing about its reads.
+async fn flush(settler: &BufferedHandle, flushes: &Pulse, of_turns: [&Pulse; 2]) {
+    flushes.beat();
+    while tokio::time::timeout(LOOK_FOR_ROOM_EVERY, settler.flush()).await.is_err() {
+        flushes.failed();
+        of_turns.into_iter().for_each(Pulse::repeat);
+    }
+    flushes.beat();
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::event::Fence;
+    use crate::metrics::Metrics;
+    use crate::queue::{Queue, QueueLimits};
+    use crate::settlement::given_back;
+    use crate::settler::channels;
+
+    #[tokio::test]
+    async fn poller_that_waits_for_the_settler_neither_hangs_nor_fails_to_read() {
+        let (handle, inbox) = channels(Arc::new(Queue::new(QueueLimits::default())), Arc::new(Metrics::default()));
+        let settler = BufferedHandle::new(handle);
+        while settler.flush().now_or_never().is_some() {
+            settler.send_claim(Fence::new(1, 2, 3), given_back());
+        }
+        let [flushes, pulse, reads] = [(); 3].map(|()| Pulse::new());
+        let waits = async {
+            while !flushes.is_failing() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+
+        tokio::select! {
+            () = flush(&settler, &flushes, [&pulse, &reads]) => panic!("the settler takes nothing"),
+            waits = tokio::time::timeout(Duration::from_secs(60), waits) => waits.expect("the wait is noted"),
+        }
+
+        let now = Instant::now();
+        for of_turns in [&pulse, &reads] {
+            assert!(of_turns.silence(now) < flushes.silence(now) && !of_turns.is_failing(), "{of_turns:?}, {flushes:?}");
+        }
+        drop(inbox);
+        flush(&settler, &flushes, [&pulse, &reads]).await;
+        assert!(!flushes.is_failing());
     }
 }

@@ -1,7 +1,7 @@
 //! Whether a host can do its work, and if not, why.
 //!
-//! A process is alive if it answers. It is ready if its parts run, its poller completes its turns, its heartbeat is written, its
-//! schema is the one that this program needs, and its required plugins serve.
+//! A process is alive if it answers. It is ready if its parts run, its poller completes its turns, its outcomes are stored, its
+//! heartbeat is written, its schema is the one that this program needs, and its required plugins serve.
 
 mod pulse;
 mod schema;
@@ -41,8 +41,10 @@ pub enum UnreadyCode {
     Stopping,
     /// A part of the host has panicked.
     PartBroken,
-    /// The poller has completed no turn for too long: the database does not answer, or is too slow.
+    /// No turn of the poller has succeeded for too long: the database does not answer, is too slow, or refuses its statements.
     PollerStuck,
+    /// Outcomes have waited to be stored for too long: the database refuses or delays them. No more events are read.
+    SettlerStuck,
     /// The heartbeat could not be written for too long: the database takes no writes, or is too slow. Other hosts take over.
     HeartbeatStuck,
     /// The table is missing, or of another version than this program needs.

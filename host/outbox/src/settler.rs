@@ -5,6 +5,7 @@
 //! work, and must not do it twice because of an error of ours.
 
 mod apart;
+mod buffered;
 mod completion;
 mod effects;
 mod excluded;
@@ -24,6 +25,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub(crate) use buffered::BufferedHandle;
 use completion::{Batch, Completion, writes_nothing};
 pub(crate) use completion::{Conclusion, IfNotTaken};
 pub(crate) use failures::{Died, FailureLog};

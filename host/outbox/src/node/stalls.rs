@@ -22,7 +22,8 @@ const LONGEST_TURN: Duration = Duration::from_secs(10);
 /// Where stalls are seen.
 pub(crate) struct Stalls {
     pub(crate) listeners: Arc<Listeners>,
-    /// Beats each time that the poller has read the table, at least once in `poll_interval`.
+    /// Beats each time that the poller has read the table, at least once in `poll_interval`. While the poller waits for the settler, the
+    /// last turn counts.
     pub(crate) reads: Arc<Pulse>,
     pub(crate) poll_interval: Duration,
     pub(crate) metrics: Arc<Metrics>,
@@ -64,7 +65,7 @@ impl Stalls {
     /// later. If no read succeeds for two leases, the pool probably cannot connect.
     pub(super) fn lets_lease_end(&self, lease: Duration, now: Instant) -> bool {
         let longest = self.poll_interval.saturating_add(lease.saturating_mul(LEASES_WITHOUT_CONNECTION));
-        let reads_fail = self.reads_fail(now) || self.reads.silence(now) > longest;
+        let reads_fail = self.reads.is_failing() || self.reads.silence(now) > longest;
         self.of_outcomes(now).is_some() || (reads_fail && self.of_reads(now).is_some())
     }
 
@@ -78,16 +79,11 @@ impl Stalls {
     fn of_reads(&self, now: Instant) -> Option<LocalStall> {
         let silence = self.reads.silence(now);
         // A turn that fails says more than one that takes long.
-        let patience = if self.reads_fail(now) { STALLED_AFTER } else { LONGEST_TURN };
+        let patience = if self.reads.is_failing() { STALLED_AFTER } else { LONGEST_TURN };
         (silence > self.poll_interval.saturating_add(patience)).then(|| {
             let since = system_clock().now().minus(silence);
             LocalStall { route: StalledRoute::all("this host cannot read the table".to_owned(), since), last: now }
         })
-    }
-
-    /// Whether a turn of the poller failed after the last one that read the table.
-    fn reads_fail(&self, now: Instant) -> bool {
-        self.reads.stillness(now) < self.reads.silence(now)
     }
 }
 

@@ -25,7 +25,7 @@ use crate::recurring::{Outage, Recurring};
 use crate::refusals::Refusals;
 use crate::routes::RouteKeeper;
 use crate::settlement::SettlementRules;
-use crate::settler::{SettlerHandle, SettlerInbox};
+use crate::settler::{BufferedHandle, SettlerHandle, SettlerInbox};
 use crate::store::{ListenerReport, Node, Store};
 
 /// The settler's two ends.
@@ -104,7 +104,7 @@ impl<S> Background<'_, S> {
             queue: parts.queue.clone(),
             in_flight: parts.in_flight.clone(),
             listeners: self.listeners.clone(),
-            settler,
+            settler: BufferedHandle::new(settler),
             wake: parts.wake.clone(),
             batch_numbers: parts.batch_numbers.clone(),
             metrics: parts.metrics.clone(),
@@ -117,7 +117,8 @@ impl<S> Background<'_, S> {
             headroom: Headroom::default(),
             refused: Refusals::default(),
         };
-        let poller = Poller::new(wanted.poller.clone(), intake, parts.poller_pulse.clone(), parts.reads.clone());
+        let (pulse, reads, flushes) = (parts.poller_pulse.clone(), parts.reads.clone(), parts.flushes.clone());
+        let poller = Poller::new(wanted.poller.clone(), intake, pulse, reads, flushes);
         self.health.spawn("poller", poller.run(self.stop.clone()))
     }
 
@@ -275,6 +276,7 @@ impl<S> Background<'_, S> {
             health: self.health.clone(),
             schema: self.schema.clone(),
             poller: wanted.delivers().then(|| (parts.poller_pulse.clone(), wanted.poller.interval)),
+            flushes: wanted.delivers().then(|| parts.flushes.clone()),
             heartbeat: wanted.delivers().then(|| (parts.heartbeat_pulse.clone(), wanted.dispatcher.lease / HEARTBEATS)),
             #[cfg(feature = "wasm")]
             required: loaded.plugins.as_ref().map(|plugins| plugins.required()),

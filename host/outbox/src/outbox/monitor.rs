@@ -52,7 +52,9 @@ pub(super) struct Watched {
     pub(super) schema: Arc<SchemaFault>,
     /// With the longest rest between two turns; `None` in a mode without a poller.
     pub(super) poller: Option<(Arc<Pulse>, Duration)>,
-    /// The same of the heartbeat.
+    /// Fails while the poller waits for the settler; `None` in a mode without a poller.
+    pub(super) flushes: Option<Arc<Pulse>>,
+    /// The heartbeat, with the longest rest between two of them; `None` in a mode without one.
     pub(super) heartbeat: Option<(Arc<Pulse>, Duration)>,
     #[cfg(feature = "wasm")]
     pub(super) required: Option<crate::wasm::RequiredPlugins>,
@@ -92,6 +94,7 @@ impl Monitor {
         }
         let mut reasons = self.broken_parts();
         reasons.extend(self.stuck_poller(Instant::now()));
+        reasons.extend(self.0.flushes.iter().filter_map(|flushes| stuck_settler(flushes, Instant::now())));
         reasons.extend(self.stuck_heartbeat(Instant::now()));
         reasons.extend(self.0.schema.get().map(|fault| Unready::new(UnreadyCode::Schema, fault)));
         #[cfg(feature = "wasm")]
@@ -155,10 +158,15 @@ impl Monitor {
     }
 
     pub(super) fn stuck_poller(&self, now: Instant) -> Option<Unready> {
-        let seconds = stuck_for(self.0.poller.as_ref()?, now)?;
-        let message = format!(
-            "the poller has not come to the end of a turn for {seconds} s: the database does not answer, or is too slow"
-        );
+        let poller = self.0.poller.as_ref()?;
+        let seconds = stuck_for(poller, now)?;
+        let message = if poller.0.is_failing() {
+            format!("no turn of the poller has succeeded for {seconds} s; the log says what the database answers")
+        } else {
+            format!(
+                "the poller has not come to the end of a turn for {seconds} s: the database does not answer, or is too slow"
+            )
+        };
         Some(Unready::new(UnreadyCode::PollerStuck, message))
     }
 
@@ -182,6 +190,19 @@ impl Monitor {
 fn stuck_for((pulse, rest): &(Arc<Pulse>, Duration), now: Instant) -> Option<u64> {
     let silence = pulse.silence(now);
     (silence > rest.saturating_add(LONGEST_TURN)).then_some(silence.as_secs())
+}
+
+/// A poller that has waited for the settler for too long. A wait begins with a beat.
+fn stuck_settler(flushes: &Pulse, now: Instant) -> Option<Unready> {
+    let waited = flushes.silence(now);
+    (flushes.is_failing() && waited > LONGEST_TURN).then(|| {
+        let seconds = waited.as_secs();
+        let message = format!(
+            "outcomes have waited to be stored for {seconds} s: the database refuses or delays them; they wait in memory, and no more \
+             events are read"
+        );
+        Unready::new(UnreadyCode::SettlerStuck, message)
+    })
 }
 
 #[cfg(feature = "otel")]
@@ -219,8 +240,9 @@ impl<S: SharedStore> Outbox<S> {
     }
 
     /// What only a restart of the process can fix, for a watchdog: a part that has broken, or a poller that has not moved for two
-    /// minutes although the database answers. `None` while everything moves, while the outbox stops, and while the database does not
-    /// answer, since another start would not change that. Asks the database only when the poller does not move.
+    /// minutes although the database answers. `None` while everything moves, while the poller waits for outcomes to be stored, while
+    /// the outbox stops, and while the database does not answer, since another start would not change that. Asks the database only
+    /// when the poller does not move.
     pub async fn standstill(&self) -> Option<String> {
         self.standstill_at(Instant::now()).await
     }
@@ -243,5 +265,27 @@ impl<S: SharedStore> Outbox<S> {
 impl std::fmt::Debug for Monitor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Monitor").field("mode", &self.0.mode).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settler_is_stuck_only_while_the_poller_waits_for_it() {
+        let (flushes, later) = (Pulse::new(), Instant::now() + LONGEST_TURN * 2);
+        assert_eq!(stuck_settler(&flushes, later), None, "the poller does not wait");
+
+        // A pulse counts milliseconds.
+        std::thread::sleep(Duration::from_millis(2));
+        flushes.failed();
+
+        assert_eq!(stuck_settler(&flushes, Instant::now()), None, "it has waited for a moment");
+        let stuck = stuck_settler(&flushes, later).expect("it has waited for too long");
+        assert_eq!(stuck.code, UnreadyCode::SettlerStuck);
+        assert!(stuck.message.contains("outcomes have waited to be stored for "), "{}", stuck.message);
+        flushes.beat();
+        assert_eq!(stuck_settler(&flushes, later), None, "the settler has taken them");
     }
 }

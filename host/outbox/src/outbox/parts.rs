@@ -24,6 +24,7 @@ pub(super) struct Parts {
     pub(super) owner: OwnerId,
     pub(super) poller_pulse: Arc<Pulse>,
     pub(super) reads: Arc<Pulse>,
+    pub(super) flushes: Arc<Pulse>,
     pub(super) heartbeat_pulse: Arc<Pulse>,
 }
 
@@ -39,6 +40,7 @@ impl Parts {
             owner: OwnerId::generate(label),
             poller_pulse: Arc::new(Pulse::new()),
             reads: Arc::new(Pulse::new()),
+            flushes: Arc::new(Pulse::new()),
             heartbeat_pulse: Arc::new(Pulse::new()),
         }
     }

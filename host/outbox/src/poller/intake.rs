@@ -26,7 +26,7 @@ use crate::partition::Partitions;
 use crate::queue::{BatchNumbers, Dropped, InFlight, Queue};
 use crate::refusals::Refusals;
 use crate::settlement::SettlementRules;
-use crate::settler::SettlerHandle;
+use crate::settler::BufferedHandle;
 use crate::store::Store;
 use crate::wake::Wake;
 
@@ -36,7 +36,7 @@ pub(crate) struct Intake {
     pub(crate) queue: Arc<Queue>,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) listeners: Arc<Listeners>,
-    pub(crate) settler: SettlerHandle,
+    pub(crate) settler: BufferedHandle,
     pub(crate) wake: Arc<Wake>,
     pub(crate) batch_numbers: Arc<BatchNumbers>,
     pub(crate) metrics: Arc<Metrics>,

@@ -129,7 +129,7 @@ impl Poller {
             return Ok((Polled::Full, accepted));
         }
         // First, because it frees capacity.
-        reader.intake.give_back_leaving().await;
+        reader.intake.give_back_leaving();
         let Room { events: room, bytes: max_bytes } = reader.room_to_read();
         if room == 0 {
             self.chores.claim_dropped.note(Some(Ok(false)), &self.reader.intake);

@@ -33,6 +33,16 @@ impl Pulse {
         self.moved.store(self.now(), Ordering::Relaxed);
     }
 
+    /// As if the last turn had ended once more: the loop waits for something between two turns.
+    pub(crate) fn repeat(&self) {
+        if self.is_failing() { self.failed() } else { self.beat() }
+    }
+
+    /// Whether a turn has failed since the last one that ended well.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.moved.load(Ordering::Relaxed) > self.beat.load(Ordering::Relaxed)
+    }
+
     /// How long ago the last turn ended well.
     pub(crate) fn silence(&self, now: Instant) -> Duration {
         self.since(&self.beat, now)
@@ -81,5 +91,20 @@ mod tests {
         assert!(pulse.silence(now) >= Duration::from_secs(60), "{:?}", pulse.silence(now));
         pulse.beat();
         assert!(pulse.silence(Instant::now()) < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn repeated_turn_ends_as_the_last_one_did() {
+        let pulse = Pulse { made: Instant::now() - Duration::from_secs(60), ..Pulse::new() };
+        pulse.repeat();
+        assert!(pulse.silence(Instant::now()) < Duration::from_secs(60) && !pulse.is_failing());
+
+        pulse.beat.store(0, Ordering::Relaxed);
+        pulse.moved.store(1, Ordering::Relaxed);
+        pulse.repeat();
+
+        let now = Instant::now();
+        assert!(pulse.is_failing() && pulse.silence(now) >= Duration::from_secs(60), "{pulse:?}");
+        assert!(pulse.stillness(now) < Duration::from_secs(59), "{pulse:?}");
     }
 }

@@ -17,7 +17,7 @@ use crate::store::Settlement;
 const EFFECTS_KIB: u32 = 64 << 10;
 
 /// Outcomes that may wait for the database; workers wait beyond that.
-const WAITING: usize = 2_048;
+pub(super) const WAITING: usize = 2_048;
 
 /// What effects take up until they are stored; `None` for none.
 pub(crate) type EffectsRoom = Option<OwnedSemaphorePermit>;
@@ -25,7 +25,7 @@ pub(crate) type EffectsRoom = Option<OwnedSemaphorePermit>;
 /// Where outcomes are sent.
 #[derive(Clone, Debug)]
 pub(crate) struct SettlerHandle {
-    completions: mpsc::Sender<Completion>,
+    pub(super) completions: mpsc::Sender<Completion>,
     /// Bounded by the room in the hot queue that each claim keeps.
     unused: mpsc::UnboundedSender<Unused>,
     /// Bounded by the room in the hot queue that each event keeps.
@@ -65,8 +65,17 @@ impl SettlerHandle {
 
     /// The same, with the room for its effects.
     pub(crate) async fn send_with(&self, room: EffectsRoom, delivery: Delivery, conclusion: Conclusion) {
+        if let Some(mut completion) = self.complete(delivery, conclusion) {
+            completion.held.room = room;
+            // Fails only when the settler is gone; then the claim ends with its lease.
+            let _ = self.completions.send(completion).await;
+        }
+    }
+
+    /// Counts and logs what became of a delivery. `None` if the event is excluded from the store: then it rests.
+    pub(super) fn complete(&self, delivery: Delivery, conclusion: Conclusion) -> Option<Completion> {
         count(&self.metrics, &conclusion.settlement);
-        // One that is excluded from the store is told of where it rests.
+        // Events that are excluded from the store are logged where they rest.
         if let Settlement::Retry { after, error } = &conclusion.settlement
             && delivery.fence().is_some()
         {
@@ -78,11 +87,15 @@ impl SettlerHandle {
             {
                 unsent.0.lost();
             }
-        } else if let Some(mut completion) = Completion::of(delivery, conclusion) {
-            completion.held.room = room;
-            // Fails only when the settler is gone; then the claim ends with its lease.
-            let _ = self.completions.send(completion).await;
+            return None;
         }
+        Completion::of(delivery, conclusion)
+    }
+
+    /// Counts the settlement of a claim that never became a delivery.
+    pub(super) fn complete_claim(&self, fence: Fence, settlement: Settlement) -> Completion {
+        count(&self.metrics, &settlement);
+        Completion::claim(fence, settlement)
     }
 
     /// Waits for room for effects, which may be large: outcomes are bounded by their number alone.
@@ -101,12 +114,6 @@ impl SettlerHandle {
     pub(crate) fn give_back_unused(&self, unused: Unused) {
         // Fails only when the settler is gone; then the claims end with their leases.
         let _ = self.unused.send(unused);
-    }
-
-    /// Hands over what became of a claim that never became a delivery.
-    pub(crate) async fn send_claim(&self, fence: Fence, settlement: Settlement) {
-        count(&self.metrics, &settlement);
-        let _ = self.completions.send(Completion::claim(fence, settlement)).await;
     }
 }
 

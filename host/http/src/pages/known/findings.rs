@@ -154,7 +154,7 @@ fn database(known: &Known) -> Option<Finding> {
 fn is_covered(reason: &Unready, known: &Known, owner: &str) -> bool {
     match reason.code {
         UnreadyCode::Stopping => true,
-        UnreadyCode::PollerStuck | UnreadyCode::HeartbeatStuck => known.outage.is_some(),
+        UnreadyCode::PollerStuck | UnreadyCode::SettlerStuck | UnreadyCode::HeartbeatStuck => known.outage.is_some(),
         UnreadyCode::Plugin => known.snapshot.as_ref().is_some_and(|snapshot| {
             let own = snapshot.nodes.iter().filter(|node| node.alive && node.owner == owner).flat_map(outbox::node::plugins);
             let mut failed = own.filter(|plugin| Trouble::of(plugin.state) == Some(Trouble::Failed));

@@ -170,7 +170,7 @@ impl Intake {
                 let later = |taken: &mut Taken| taken.delivery.event.sequence() > *stopped_at;
                 taken.extract_if(.., later).for_each(|taken| taken.delivery.mark.unchanged());
                 for claim in claimed.extract_if(.., |claim| claim.fence.sequence > *stopped_at) {
-                    self.settler.send_claim(claim.fence, given_back_for(STOPPED_FRONT_REST)).await;
+                    self.settler.send_claim(claim.fence, given_back_for(STOPPED_FRONT_REST));
                 }
                 settled = claimed.len();
             }
@@ -191,7 +191,7 @@ impl Intake {
     async fn queue_placed(&self, taken: Vec<Taken>) -> usize {
         let Placed { start, others } = self.place_all(taken).await;
         let count = start.len() + others;
-        self.queue_all(start).await;
+        self.queue_all(start);
         count
     }
 

@@ -154,12 +154,12 @@ impl Intake {
         if self.queue.is_closed() {
             // A stop has begun in the meantime: this host delivers none of these events.
             for claim in claimed {
-                self.settler.send_claim(claim.fence, given_back()).await;
+                self.settler.send_claim(claim.fence, given_back());
             }
             return;
         }
         let deliveries = self.accept(claimed, lease_end, answered_at, holds).await;
-        self.queue_all(deliveries).await;
+        self.queue_all(deliveries);
     }
 
     /// Turns claims into deliveries, and returns those that may start; an event that is not delivered is settled at once.
@@ -195,7 +195,7 @@ impl Intake {
             match self.judge(claim, routes) {
                 Judged::Settled(settlement, event) => {
                     self.log_dead(fence.sequence, event.as_ref(), &settlement);
-                    self.settler.send_claim(fence, settlement).await;
+                    self.settler.send_claim(fence, settlement);
                 }
                 Judged::Wanted(event) => match self
                     .in_flight
@@ -205,7 +205,7 @@ impl Intake {
                     Some(mark) => accepted.push(self.taken(event, mark, state, batch, answered_at)),
                     // This host's earlier claim of the event has ended, but its listener is still running. The outcome of that call will be
                     // fenced off, so the event is given back for a while.
-                    None => self.settler.send_claim(fence, still_at_work()).await,
+                    None => self.settler.send_claim(fence, still_at_work()),
                 },
             }
         }

@@ -7,7 +7,7 @@ use crate::settlement::given_back;
 impl Intake {
     /// Gives back the events of leaving partitions that wait for a worker or for their listener. No delivery of them has begun, and no host
     /// reads these partitions before the events are back.
-    pub(crate) async fn give_back_leaving(&self) {
+    pub(crate) fn give_back_leaving(&self) {
         if !self.partitions.is_leaving() {
             return;
         }
@@ -17,7 +17,7 @@ impl Intake {
         let mut leaving = self.order.as_ref().map_or_else(Vec::new, |order| order.key_queues().take_out(is_leaving));
         leaving.extend(self.queue.take_out(is_leaving));
         for delivery in leaving {
-            self.settler.send(delivery, given_back()).await;
+            self.settler.send(delivery, given_back());
         }
     }
 }

@@ -75,7 +75,7 @@ impl Intake {
                     let settlement =
                         if must_rest { given_back_for(STOPPED_FRONT_REST) } else { order.behind(&delivery.event, last) };
                     placed.others += usize::from(!is_one_queue);
-                    self.settler.send(delivery, settlement).await;
+                    self.settler.send(delivery, settlement);
                 }
                 KeyAdmission::Elsewhere(delivery, nearest) => elsewhere.push((delivery, nearest)),
             }
@@ -98,17 +98,17 @@ impl Intake {
         for (delivery, nearest) in elsewhere {
             let head = heads.get(&delivery.event.sequence()).copied().unwrap_or(nearest);
             let settlement = order.behind(&delivery.event, head);
-            self.settler.send(delivery, settlement).await;
+            self.settler.send(delivery, settlement);
         }
     }
 
     /// Puts deliveries into the cold queue. Gives them back to the table if the queue was closed in the meantime.
-    pub(super) async fn queue_all(&self, deliveries: Vec<Delivery>) {
+    pub(super) fn queue_all(&self, deliveries: Vec<Delivery>) {
         let count = deliveries.len();
         let refused = self.queue.push(Via::Cold, deliveries);
         self.metrics.cold_enqueued.add(u64::try_from(count - refused.len()).unwrap_or(0));
         for delivery in refused {
-            self.settler.send(delivery, given_back()).await;
+            self.settler.send(delivery, given_back());
         }
     }
 }
