@@ -145,7 +145,7 @@ async fn contents(
     findings.extend(look::aside(&nodes, now));
     findings.extend(look::clocks(&nodes));
     let routes = store.count_routes().await?;
-    look::judged_by_events(findings, &here.failed, &config.plugins.required, &routes);
+    look::lower_plugin_severities(findings, &here.failed, &config.plugins.required, &routes);
     // They explain findings. Without the right to read them, the findings are still listed.
     let changes = RecentChanges::read(store, now).await.unwrap_or_default().changes;
     findings.extend(look::sinks(&nodes, &routes, &changes, &here.flags, now));

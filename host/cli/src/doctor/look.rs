@@ -19,7 +19,7 @@ pub(super) use events::{dead, events, overdue, retries, waits};
 pub(super) use hosts::{aside, clocks, nodes, vanished};
 pub(super) use plugins::{plugins, served_elsewhere};
 pub(super) use routes::{Here, routes};
-pub(super) use served::{judged_by_events, served_by_hosts};
+pub(super) use served::{lower_plugin_severities, served_by_hosts};
 pub(super) use sinks::sinks;
 pub(super) use stuck::{locked, refused, unclaimed};
 

@@ -18,14 +18,14 @@ pub(super) struct Line<'s> {
     #[serde(flatten)]
     rates: Rates,
     /// The first [`MOST_ROUTES`] routes, in the order of the screen.
-    routes: Vec<LineRoute<'s>>,
+    routes: Vec<RouteInLine<'s>>,
     /// How many routes the line leaves out.
     more_routes: usize,
 }
 
 /// A route, with the fields that `outbox route list` gives it too.
 #[derive(Serialize)]
-struct LineRoute<'s> {
+struct RouteInLine<'s> {
     #[serde(flatten)]
     route: &'s RouteRecord,
     /// The routes and patterns whose pauses hold it, the most exact first.
@@ -37,7 +37,7 @@ impl<'s> Line<'s> {
     pub(super) fn new(sample: &'s Sample, rates: Rates, breakers: &'s OpenBreakers) -> Self {
         let pauses = Pauses::of(&sample.routes);
         let first = sample.busiest_routes().into_iter().take(MOST_ROUTES);
-        let routes = first.map(|known| LineRoute {
+        let routes = first.map(|known| RouteInLine {
             route: known,
             held_by: pauses.names_holding(&known.route),
             open_breakers: breakers.on(&known.route),

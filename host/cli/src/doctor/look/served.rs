@@ -11,7 +11,7 @@ use crate::output::argument;
 use crate::plugins::{PluginState, PluginStatus};
 
 /// Lowers the severity of plugins that do not load while no event waits for a listener, unless a host requires them.
-pub(in crate::doctor) fn judged_by_events(
+pub(in crate::doctor) fn lower_plugin_severities(
     findings: &mut [Finding],
     failed: &[PluginStatus],
     required: &BTreeSet<String>,

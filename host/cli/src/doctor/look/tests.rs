@@ -240,7 +240,7 @@ fn failed_plugin_is_a_fault_only_while_events_wait_for_a_listener_or_hosts_requi
     let severity = |required: &[&str], routes: &[RouteRecord]| {
         let required = required.iter().map(|name| (*name).to_owned()).collect();
         let mut findings = of_plugins("plugins", std::slice::from_ref(&failed), &BTreeSet::new());
-        judged_by_events(&mut findings, std::slice::from_ref(&failed), &required, routes);
+        lower_plugin_severities(&mut findings, std::slice::from_ref(&failed), &required, routes);
         worst(&findings)
     };
 
