@@ -72,7 +72,7 @@ pub enum SinkState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub struct SinkOutage {
-    /// When the host noticed it: by its clock, in its row by the database's.
+    /// When the host noticed the outage. Measured by the host's clock; the host's row has the time by the database's clock.
     pub since: Timestamp,
     /// Why the last message was not taken, without secrets.
     pub reason: String,

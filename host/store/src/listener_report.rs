@@ -19,7 +19,7 @@ pub struct StalledRoute {
     pub listener: String,
     /// Why the last event was given back, at most 500 bytes.
     pub reason: String,
-    /// Since when no event was answered: by the host's clock, in its row by the database's.
+    /// Since when no event was answered. Measured by the host's clock; the host's row has the time by the database's clock.
     pub since: Timestamp,
 }
 
@@ -78,9 +78,9 @@ pub struct OpenBreaker {
     pub route: Route,
     /// The listener: the name of a plugin, `the sink NAME`, or `native code`.
     pub listener: String,
-    /// Since when it has been open: by the host's clock, in its row by the database's.
+    /// When the breaker opened. Measured by the host's clock; the host's row has the time by the database's clock.
     pub since: Timestamp,
-    /// When the listener may be called again, for one event, by the same clock. In the past if no event has come since.
+    /// When the listener may be called again, for one event; by the same clock as `since`. In the past if no event has come since.
     pub next_try: Timestamp,
 }
 

@@ -45,7 +45,7 @@ pub struct StuckEvent {
     pub event_id: Option<EventId>,
     /// The error of the database, at most 500 bytes.
     pub error: String,
-    /// When it met this obstacle first: by the host's clock, in its row by the database's.
+    /// When the event first got stuck. Measured by the host's clock; the host's row has the time by the database's clock.
     pub since: Timestamp,
 }
 

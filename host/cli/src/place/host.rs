@@ -1,4 +1,4 @@
-//! A running host as a place, over its HTTP API.
+//! Implements [`Place`] with the HTTP API of a running host.
 
 use std::time::{Duration, Instant};
 
@@ -28,9 +28,9 @@ use crate::remote::Remote;
 
 /// The largest page of the API.
 const PAGE: u32 = 200;
-/// More routes than any host has.
+/// The most routes that a host may list; no host has as many.
 const MOST_ROUTES: usize = 1_000_000;
-/// How often a replay takes a smaller count, because somebody else replayed or discarded events while it was under way.
+/// How often a replay continues with a new count after another program has replayed or discarded events meanwhile.
 const COUNTS: u32 = 10;
 
 pub(super) struct Host {
@@ -54,7 +54,7 @@ impl Host {
         refused.failure(self.client.base())
     }
 
-    /// What is at a path that names one event; `None` where the host has none.
+    /// Reads from a path that names one event. `None` if the host answers that there is no such event.
     async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
         match self.client.get(path).await {
             Ok(found) => Ok(Some(found)),
@@ -71,15 +71,15 @@ impl Host {
     }
 }
 
-/// How long a request changes events before it answers, so that the count on the terminal moves.
+/// How long one request may change events before it answers. Short, so that the count on the terminal is updated.
 const PART: Duration = Duration::from_secs(2);
 
-/// What a request waits for at most: what is left of a limit of time.
+/// The time left of a time limit. `None` if there is no limit.
 fn left(limit: Option<Duration>, started: Instant) -> Option<Duration> {
     limit.map(|limit| limit.saturating_sub(started.elapsed()))
 }
 
-/// The time limit of one request of several.
+/// The time limit of one of several requests.
 fn part(left: Option<Duration>) -> Option<Duration> {
     Some(left.map_or(PART, |left| left.min(PART)))
 }
@@ -120,7 +120,7 @@ impl Place for Host {
             let is_empty = page.events.is_empty();
             rows.extend(page.events.into_iter().take(usize::try_from(wanted).unwrap_or(usize::MAX)));
             after = page.next;
-            // A host that names a next page after an empty one would keep us busy for ever.
+            // A host that names a next page after an empty one would keep this loop busy forever.
             if after.is_none() || is_empty {
                 return Ok(rows);
             }
@@ -161,10 +161,10 @@ impl Place for Host {
         }
     }
 
-    /// The host does it itself after each change.
+    /// Does nothing: the host wakes the other hosts itself after each change.
     async fn tell_hosts(&self) {}
 
-    /// In several requests, as long as any goes. What dies meanwhile is left alone.
+    /// Sends requests until no event is left to replay. Events that die after the count are left alone.
     async fn replay_all(
         &self,
         filter: &DeadFilter,
@@ -173,7 +173,7 @@ impl Place for Host {
         progress: Progress<'_>,
     ) -> Result<ReplayedDead, Failure> {
         let started = Instant::now();
-        // Never more than this: it is what the operator has confirmed.
+        // The operator has confirmed this number, so never replay more.
         let mut wanted = limits.events.unwrap_or(u64::MAX);
         let mut matching = self.count_dead(filter).await?;
         let (mut replayed, mut counts) = (ReplayedDead::default(), 0);
@@ -207,7 +207,7 @@ impl Place for Host {
                         return Ok(replayed);
                     }
                 }
-                // Somebody else replays or discards some of them at the same time.
+                // Another program replays or discards some of them at the same time.
                 Err(Refused::Problem(problem)) if problem.code == "count_changed" && counts < COUNTS => {
                     counts += 1;
                     matching = problem.count.unwrap_or(0);
@@ -237,7 +237,7 @@ impl Place for Host {
         }
         let started = Instant::now();
         let (mut done, mut waiting) = (ReplayedFailed::default(), RefusedRows::default());
-        // Where the request before has left off: no event goes twice.
+        // Each request continues after the previous one, so that no event is replayed twice.
         let (mut after, mut dead_before) = (Some(failed.after).filter(|after| *after > 0), failed.dead_before);
         loop {
             let gone = done.retried_now.saturating_add(done.replayed);
@@ -264,7 +264,7 @@ impl Place for Host {
                 return Ok(done);
             }
             let has_moved = all.retried_now > 0 || all.replayed > 0 || all.next != after;
-            // A host that never comes any further would keep us busy for ever.
+            // A host that makes no progress would keep this loop busy forever.
             if !has_moved && left(limits.time, started).is_none_or(|time| !time.is_zero()) {
                 let what = format!(
                     "the host at {} replayed no event within the time limit of a request; check whether its database is overloaded, \
@@ -313,7 +313,7 @@ impl Place for Host {
             });
             let report = match self.client.post::<PurgeReport>("/v1/purge", &body).await {
                 Ok(report) => report,
-                // Somebody else, or the host itself, deletes some of them at the same time.
+                // Another program, or the host itself, deletes some of them at the same time.
                 Err(Refused::Problem(problem))
                     if purged.count > 0 && problem.code == "count_changed" && problem.count < Some(expected) =>
                 {
@@ -325,9 +325,9 @@ impl Place for Host {
             let Purged { count, first, last, undeletable } = report.purged;
             purged.add(count, first, last);
             progress(purged.count);
-            // Never more than was confirmed, whatever matches by now.
+            // Never more than was confirmed, even if more rows match by now.
             expected = confirmed.count.saturating_sub(purged.count).min(report.left);
-            // Each request meets again the events that the database does not delete.
+            // Each request finds the events again that the database does not delete.
             let is_over = count == 0 || report.left <= undeletable.count || undeletable.gave_up;
             purged.undeletable = undeletable;
             if is_over {
@@ -342,8 +342,8 @@ impl Place for Host {
             let place = [("limit", Some(PAGE.to_string())), ("after", after.clone())];
             let page: RoutePage = self.get(&format!("/v1/routes?{}", query(&place))).await?;
             let (known, last) = (routes.last().map(|known| &known.route), page.routes.last().map(|last| &last.route));
-            // A host that always names a next page would never let us end, and one with ever longer pages would fill our
-            // memory.
+            // A host that always names a next page would keep this loop busy forever. A host with ever longer pages would fill
+            // the memory of the command.
             let too_many = page.routes.len() > PAGE as usize || routes.len() >= MOST_ROUTES;
             if too_many {
                 let what = format!("the host at {} lists more routes than a host may have", self.name());

@@ -1,4 +1,4 @@
-//! A look as one JSON line, for scripts.
+//! One sample of `outbox top` as a JSON line, for scripts.
 
 use outbox::node::{HostBreaker, OpenBreakers};
 use outbox::store::RouteRecord;
@@ -7,28 +7,28 @@ use serde::Serialize;
 
 use super::sample::{Rates, Sample};
 
-/// The most routes of a line: a table may hold thousands, and a line is printed at each refresh.
+/// The most routes in one line. A line is printed at each refresh, and a table may have thousands of routes.
 const MOST_ROUTES: usize = 100;
 
-/// The values of a look.
+/// The values of one sample.
 #[derive(Serialize)]
 pub(super) struct Line<'s> {
     #[serde(flatten)]
     sample: &'s Sample,
     #[serde(flatten)]
     rates: Rates,
-    /// The first [`MOST_ROUTES`] routes, in the order of the screen.
+    /// The first [`MOST_ROUTES`] routes, in the same order as on the screen.
     routes: Vec<RouteInLine<'s>>,
     /// How many routes the line leaves out.
     more_routes: usize,
 }
 
-/// A route, with the fields that `outbox route list` gives it too.
+/// A route, with the same fields as in `outbox route list`.
 #[derive(Serialize)]
 struct RouteInLine<'s> {
     #[serde(flatten)]
     route: &'s RouteRecord,
-    /// The routes and patterns whose pauses hold it, the most exact first.
+    /// The paused routes and patterns that match this route, most specific first.
     held_by: Vec<String>,
     open_breakers: &'s [HostBreaker],
 }

@@ -150,9 +150,9 @@ impl Settler {
         }
     }
 
-    /// How many of these outcomes are not stored, as the rows show that can be read in a second; at most `most`. Outcomes after which an event is delivered again are
-    /// not counted, since another host may have done so already; nor are outcomes whose rows cannot be read, or not before a stop must be
-    /// over.
+    /// Counts the outcomes that are not stored, at most `most`, from the rows that can be read within a second. Skips outcomes after
+    /// which an event is delivered again, because another host may have delivered it already. Skips outcomes whose rows cannot be
+    /// read before a stop must end.
     pub(super) async fn unstored(&self, settled: &[Settled], most: u64) -> u64 {
         let mut unstored = 0;
         let is_final =
