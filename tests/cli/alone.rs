@@ -41,7 +41,7 @@ fn two_hosts_that_each_think_to_be_alone_warn_of_each_other_and_deliver_each_eve
     place.wait_for("done", 3);
 
     let doctor = place.run(&["doctor"]);
-    assert!(doctor.stdout.contains("runs as single_node, but others work on the table"), "{}", doctor.stdout);
+    assert!(doctor.stdout.contains("runs as single_node, but other hosts work on the table"), "{}", doctor.stdout);
     second.signal("TERM");
     let (status, mut said) = second.end();
     assert_eq!(status.code(), Some(0), "{said:#?}");

@@ -330,7 +330,7 @@ fn a_file_that_is_written_in_part_is_continued_by_the_command_that_is_printed() 
 
     assert_eq!((ended.code, place.stat("new")), (Some(6), 1_000), "{}", ended.stderr);
     assert!(ended.stderr.contains("the lines 1 to 1001 of my events.jsonl are done"), "{}", ended.stderr);
-    let line = ended.stderr.lines().find_map(|line| line.split_once("to go on after them: ")).expect("it says how").1;
+    let line = ended.stderr.lines().find_map(|line| line.split_once("to continue after them: ")).expect("it says how").1;
     fs::write(place.path().join("my events.jsonl"), text.trim_end_matches("{\n")).expect("mended");
     let mut again = place.shell(line);
     let again = again.env("OUTBOX_DATABASE_URL", place.url()).output().expect("it runs");
@@ -354,7 +354,7 @@ fn ctrl_c_between_two_parts_of_a_file_says_how_far_it_came() {
     assert_eq!(end(&mut child, "it ends at Ctrl-C").code(), Some(130));
     let mut said = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("UTF-8");
-    assert!(said.contains("1,000 events written before Ctrl-C; they stay"), "{said}");
+    assert!(said.contains("1,000 events written before Ctrl-C; they are not undone"), "{said}");
     assert!(said.contains("give the lines from 1001 on to the same command"), "{said}");
     assert_eq!(place.stat("new"), 1_000);
     // Open until here: the program was not ended by the end of its input.

@@ -247,7 +247,7 @@ fn a_manifest_that_came_with_a_plugin_reads_no_secret_of_the_machine() {
         manifest(refused);
         let ended = run();
         assert_eq!(ended.code, Some(8), "{refused}: {}", ended.stdout);
-        assert!(ended.stderr.contains("--manifest may refer to"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("a manifest given by --manifest m"), "{}", ended.stderr);
     }
     manifest("config.sender = \"${env:OUTBOX_PLUGIN_SENDER}\"");
     assert_eq!(run().code, Some(0));

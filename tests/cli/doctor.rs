@@ -63,7 +63,7 @@ fn what_needs_an_operator_is_found_with_its_fix_and_ends_with_8() {
     assert_eq!(ended.code, Some(8), "{}", ended.stderr);
     for (check, part) in [
         ("plugins", "broken cannot serve"),
-        ("nodes", "shop 1 runs as single_node, but others work on the table"),
+        ("nodes", "shop 1 runs as single_node, but other hosts work on the table"),
         ("routes", "Order/OrderPaid has been paused by"),
         ("routes", "Order/OrderPlaced has 1 event waiting without a listener"),
         ("dead", "1 event given up"),
@@ -77,7 +77,7 @@ fn what_needs_an_operator_is_found_with_its_fix_and_ends_with_8() {
     assert!(severities.is_sorted_by_key(rank), "problems come first: {severities:?}");
     let bad = findings(&ended).into_iter().filter(|finding| finding["severity"] != "good");
     assert!(bad.into_iter().all(|finding| finding["fix"].is_string()), "{}", ended.stdout);
-    assert!(place.run(&["doctor"]).stdout.contains("→ when that is over: outbox route resume Order/OrderPaid"));
+    assert!(place.run(&["doctor"]).stdout.contains("→ to resume it: outbox route resume Order/OrderPaid"));
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_directory_without_components_is_no_warning_where_a_host_serves_another_one(
     );
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let plugins = found(&ended, "plugins");
-    assert!(plugins.starts_with("\"good\": \"sources holds no plugins, but hosts that run serve plugins from"), "{plugins}");
+    assert!(plugins.starts_with("\"good\": \"sources holds no plugins, but running hosts serve plugins from"), "{plugins}");
     for check in ["http", "lease"] {
         assert!(found(&ended, check).contains("in this configuration"), "{check}: {}", ended.stdout);
     }
@@ -248,8 +248,8 @@ fn a_plugin_whose_file_does_not_load_any_more_is_told_of_though_the_version_befo
 
     assert_eq!(ended.code, Some(8), "{}{}", ended.stdout, ended.stderr);
     let plugins = found(&ended, "plugins");
-    assert!(plugins.starts_with("\"warning\": \"order-mailer: its file cannot serve as it is now"), "{plugins}");
-    assert!(plugins.contains("fule") && plugins.contains("which served before, answers Order/"), "{plugins}");
+    assert!(plugins.starts_with("\"warning\": \"order-mailer: its current file cannot serve"), "{plugins}");
+    assert!(plugins.contains("fule") && plugins.contains("which served before, still answers Order/"), "{plugins}");
     let fix = findings(&ended).into_iter().find(|finding| finding["check"] == "plugins").map(|finding| finding["fix"].clone());
     assert!(fix.is_some_and(|fix| fix.to_string().contains("outbox plugin check")), "{}", ended.stdout);
 }

@@ -230,9 +230,9 @@ fn requests_and_messages_that_were_answered_here_are_counted_and_said_not_to_be_
     let wanted = [("asks", 2, 0), ("neither", 0, 0), ("publishes", 0, 1)];
     assert_eq!(counted, wanted.map(|(id, requests, messages)| (id.into(), requests.into(), messages.into())));
     for (text, said) in [
-        (both, "2 requests were answered 200 here and 1 message confirmed; none was sent"),
-        (asks, "2 requests were answered 200 here and not sent; an endpoint that fails would change the result"),
-        (publishes, "1 message was confirmed here and not sent; a sink that fails would change the result"),
+        (both, "2 requests were answered with 200 here and 1 message confirmed; none was sent"),
+        (asks, "2 requests were answered with 200 here and not sent; a failing endpoint would change the result"),
+        (publishes, "1 message was confirmed here and not sent; a failing sink would change the result"),
     ] {
         assert!(text.contains(said), "{text}");
     }

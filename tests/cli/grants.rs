@@ -79,7 +79,7 @@ fn granting(ended: &Ended) -> &str {
     let line = ended
         .stderr
         .lines()
-        .find(|line| line.contains("this lets it run the command: "))
+        .find(|line| line.contains("this statement lets the user run the command: "))
         .unwrap_or_else(|| panic!("it does not say what helps: {}", ended.stderr));
     line.split_once("command: ").expect("it was found").1
 }

@@ -148,9 +148,9 @@ fn a_user_who_may_not_use_the_file_is_told_whose_it_is_and_what_is_lacking() {
     let us = Command::new("id").arg("-un").output().expect("it runs").stdout;
     let owner = format!("belongs to {}", String::from_utf8(us).expect("a name").trim());
     for (path, shut, open, arguments, lacking) in [
-        ("outbox.db", 0o000, 0o600, &["stats"][..], "who may not read it"),
-        ("", 0o500, 0o700, &["migrate", "up", "--database-url", "sqlite:new.db"], "who may not make files in it"),
-        ("", 0o600, 0o700, &["migrate", "up"], "who may not enter it"),
+        ("outbox.db", 0o000, 0o600, &["stats"][..], "which may not read it"),
+        ("", 0o500, 0o700, &["migrate", "up", "--database-url", "sqlite:new.db"], "which may not make files in it"),
+        ("", 0o600, 0o700, &["migrate", "up"], "which may not enter it"),
     ] {
         mode(path, shut);
         let ended = unprivileged(&place, arguments);

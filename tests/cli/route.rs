@@ -196,7 +196,7 @@ fn what_a_pause_by_pattern_covers_is_told_when_it_is_made_and_when_it_ends() {
     let answer: serde_json::Value = serde_json::from_str(&held_again.stdout).expect("one document");
     assert_eq!((answer["paused"].as_bool(), answer["changed"].as_bool()), (Some(true), Some(false)));
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
-    assert!(resumed.stdout.contains("1 parked event will go on when a host is started"), "{}", resumed.stdout);
+    assert!(resumed.stdout.contains("1 parked event will be delivered when a host is started"), "{}", resumed.stdout);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_resume_counts_the_events_that_the_pause_alone_held() {
     let resumed = place.ok(&["route", "resume", "Order/*"]);
 
     assert!(doctor.contains("; 2 events held back"), "{doctor}");
-    assert!(resumed.contains("; 1 parked event will go on when a host is started"), "{resumed}");
+    assert!(resumed.contains("; 1 parked event will be delivered when a host is started"), "{resumed}");
 }
 
 #[test]
@@ -321,14 +321,14 @@ fn the_hint_below_blocked_aggregates_is_that_of_the_state_of_the_blocker() {
     let waits = hint("status = 2, attempts = 1, last_error = 'timeout'");
     assert_eq!(waits, "why: `outbox event why one`\n");
     let dead = hint("status = 3, due_at = NULL, done_at = 1, blocks = 1");
-    assert!(dead.contains("`outbox dead replay one` delivers it again, and `outbox dead skip one` lets"), "{dead}");
+    assert!(dead.contains("`outbox dead replay one` delivers it again, and `outbox dead skip one` unblocks"), "{dead}");
     place.ok(&["route", "pause", "Order/*"]);
     let paused = hint("status = 0, done_at = NULL, blocks = 0, parked = 'the route Order/* is paused'");
     assert!(paused.contains("its route is paused: `outbox route resume 'Order/*'`"), "{paused}");
     place.ok(&["route", "resume", "Order/*"]);
     let over = place.run(&["route", "blocked"]);
     assert!(
-        over.stderr.contains("its pause is over: it goes on when a host runs that answers Order/OrderPlaced"),
+        over.stderr.contains("its pause is over: it is delivered when a host that answers Order/OrderPlaced runs"),
         "{}",
         over.stderr
     );

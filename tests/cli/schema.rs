@@ -23,7 +23,7 @@ fn init_refuses_the_flags_that_it_would_not_use() {
 
     for (flags, part) in [
         (&["--database-url", "postgres://db/shop"][..], "does not use --database-url; use --db postgres"),
-        (&["--config", "my.toml"], "does not use --config; give the name of the file alone: outbox init my.toml"),
+        (&["--config", "my.toml"], "does not use --config; give only the name of the file: outbox init my.toml"),
         (&["--plugins", "elsewhere"], "does not use --plugins; set plugins.dir in the file"),
         (&["--set", "mode=ordered"], "does not use --set"),
     ] {

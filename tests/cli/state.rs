@@ -101,8 +101,8 @@ fn a_list_is_narrowed_and_goes_on_where_it_ended() {
     }
     let people = place.run(&["state", "list", "--plugin", "totals", "--limit", "2"]);
     assert!(people.stdout.contains("/ben") && !people.stdout.contains("sum"), "{}", people.stdout);
-    assert!(people.stderr.contains("go on with --after totals /ben"), "{}", people.stderr);
-    assert!(people.stderr.contains("totals keeps 3 keys and 28 B; how much it may keep is not known"), "{}", people.stderr);
+    assert!(people.stderr.contains("continue with --after totals /ben"), "{}", people.stderr);
+    assert!(people.stderr.contains("totals keeps 3 keys and 28 B; its limit is not known"), "{}", people.stderr);
     keep(&place, "quotes", &[("it''s", "''"), ("z", "''")]);
     let people = place.run(&["state", "list", "--plugin", "quotes", "--limit", "1"]);
     assert!(people.stderr.contains(r"--after quotes 'it'\''s'"), "{}", people.stderr);
@@ -119,14 +119,13 @@ fn a_key_that_begins_with_a_hyphen_is_a_key_like_any_other() {
     let usage = place.run(&["state", "delete", "dashes"]);
     place.ok(&["state", "delete", "dashes", "--dash", "--yes"]);
 
-    assert!(first.stderr.contains("go on with --after dashes -dash"), "{}", first.stderr);
+    assert!(first.stderr.contains("continue with --after dashes -dash"), "{}", first.stderr);
     assert_eq!(next, [("dashes".to_owned(), "z".to_owned())]);
     assert_eq!(value["value_base64"], "dg==");
     assert_eq!(listed(&place, &["--prefix", "-"]), [("dashes".to_owned(), "-dash".to_owned())]);
     assert_eq!(usage.code, Some(2), "{}", usage.stderr);
     assert!(
-        usage.stderr.contains("--all for everything that it keeps")
-            && usage.stderr.contains("outbox state list --plugin dashes"),
+        usage.stderr.contains("--all for all values") && usage.stderr.contains("outbox state list --plugin dashes"),
         "{}",
         usage.stderr
     );

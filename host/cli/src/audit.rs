@@ -57,19 +57,19 @@ pub(crate) enum AuditCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct List {
-    /// Only what this user, token or host did, like anna@shop; a host with or without the number of its process
+    /// Only changes by this user, token or host, like anna@shop; a host with or without its process number
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
     /// Only this action
     #[arg(long, value_name = "ACTION", value_parser = PossibleValuesParser::new(AuditFilter::ACTIONS))]
     action: Option<String>,
-    /// Only what was done to this very event, by its ID
+    /// Only changes to the event with this ID
     #[arg(long, value_name = "ID")]
     event: Option<EventId>,
-    /// Only what was done after this: a span like 2h (two hours ago), or a time like 2026-11-21T08:30:00Z
+    /// Only changes after this: a span like 2h (two hours ago), or a time like 2026-11-21T08:30:00Z
     #[arg(long, value_name = "WHEN")]
     since: Option<When>,
-    /// Only what was done before this
+    /// Only changes before this
     #[arg(long, value_name = "WHEN")]
     until: Option<When>,
     /// Show at most this many

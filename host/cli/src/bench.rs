@@ -118,7 +118,7 @@ impl BenchCommand {
     /// Refuses what cannot be measured now, not after minutes of measuring.
     fn check(&self, kind: Kind) -> Result<(), Failure> {
         if self.costs && kind == Kind::Sqlite {
-            let why = "--costs reads the counters of a database server, and a SQLite file has none; \
+            let why = "--costs reads the counters of a database server, which SQLite does not have; \
                        leave it out, or name a PostgreSQL or MySQL server with --database-url";
             return Err(Failure::new(Exit::Usage, why));
         }

@@ -83,7 +83,8 @@ impl Guise {
         }
         let loaded = busy("compiling the component", PluginHost::from_file_as(&name, file, &settings, state)).await;
         loaded.map_err(|error| {
-            let hint = "it has no manifest: --as NAME takes the settings, grants and state of a plugin, --manifest FILE those of a file";
+            let hint = "it has no manifest; --as NAME uses the settings, grants and state of a plugin, --manifest FILE uses \
+                        the manifest in a file";
             let hints = if self.is_clear(file, config) { Vec::new() } else { vec![hint.to_owned()] };
             Failure::new(Exit::Findings, "this file cannot serve").because(error).details(hints)
         })
@@ -97,7 +98,7 @@ pub(crate) fn stem(file: &Path) -> String {
 
 /// What is said of a component file that is not there.
 pub(crate) fn absent(file: &Path) -> Failure {
-    let hint = "in the folder of a plugin's source, `outbox plugin build` makes it and says where it is";
+    let hint = "run `outbox plugin build` in the folder of the plugin's source; it prints the path of the file";
     Failure::new(Exit::NotFound, format!("{} does not exist", file.display())).details(vec![hint.to_owned()])
 }
 
@@ -113,7 +114,7 @@ fn read(file: &Path) -> Result<Manifest, Failure> {
 fn for_plugins() -> Resolve {
     Resolve::new(|source, name| match source {
         Source::Env if name.starts_with(VARIABLES) => reference("env", name),
-        Source::Env => Err(format!("a manifest given by --manifest may refer to variables {VARIABLES}… only")),
-        Source::File => Err("a manifest given by --manifest may refer to no files; write the value itself".to_owned()),
+        Source::Env => Err(format!("a manifest given by --manifest may refer only to variables {VARIABLES}…")),
+        Source::File => Err("a manifest given by --manifest must not refer to files; write the value itself".to_owned()),
     })
 }

@@ -141,7 +141,7 @@ pub(crate) fn table(changes: &[Change]) -> String {
         if change.not_compared > 0 {
             let many = output::count(change.not_compared as u64, "more route");
             text.push_str(&format!(
-                "\n{name} answers {many} now that its host does not list; to compare all of them, use --against DIR\n"
+                "\n{name} now answers {many} that its host does not list; to compare all of them, use --against DIR\n"
             ));
         }
         if let Some(error) = &change.error {
@@ -235,6 +235,6 @@ mod tests {
 
         let other = changes(&[told], &[PluginStatus { digest: Some("3".to_owned()), ..whole }]);
         assert_eq!((&other[0].gains[..], other[0].not_compared), (&[][..], 2), "it may answer them already");
-        assert!(table(&other).contains("a answers 2 more routes now"), "{}", table(&other));
+        assert!(table(&other).contains("a now answers 2 more routes"), "{}", table(&other));
     }
 }

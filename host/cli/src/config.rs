@@ -292,7 +292,7 @@ fn may_be_written_by_others(file: &Path) -> Option<String> {
         return Some(format!("it belongs to {}; change its owner to root or to the user of this program", user_called(owner)));
     }
     let by_others = found.mode() & 0o002 != 0 || found.mode() & 0o020 != 0 && found.gid() != owner;
-    by_others.then(|| "others may write to it, and so run a program as this user; run `chmod go-w` on it".to_owned())
+    by_others.then(|| "other users may write to it, and so run programs as this user; run `chmod go-w` on it".to_owned())
 }
 
 /// Whether this key holds what nobody may see.
@@ -401,7 +401,7 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
             ("dispatcher.max_attempts", config.dispatcher.max_attempts != 1),
         ];
         faults.extend(one.into_iter().filter(|(key, other)| *other && is_set(key)).map(|(key, _)| {
-            format!("{key} is set, but the mode is ordered, in which it is 1; leave it out, or choose ordered_by_aggregate")
+            format!("{key} is set, but in the mode ordered it is always 1; leave it out, or choose ordered_by_aggregate")
         }));
     }
     let RetryConfig { policy, base, max } = config.retry;

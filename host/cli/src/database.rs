@@ -179,8 +179,12 @@ pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
 /// What lets the user of the configuration's database do what a role may.
 pub(crate) fn how_to_grant(role: &str, config: &Config) -> String {
     let user = user(&config.database.url);
-    let told = user.as_deref().unwrap_or("the one of this connection, whose name goes where NAME stands");
-    format!("the user is {told}; when a DBA has run those lines, this lets it run the command: {}", grant_sql(role, config))
+    let told = user.as_deref().unwrap_or("the one of this connection; write its name instead of NAME");
+    format!(
+        "the user is {told}; once a DBA has run those lines, this statement lets the user run the command: \
+         {}",
+        grant_sql(role, config)
+    )
 }
 
 /// The SQL that grants a role to the user of the configuration's database; `NAME` stands for one that its address does not name.
@@ -261,7 +265,8 @@ fn looked_for(file: &Path, config: &Config) -> Vec<String> {
 /// Tells the hosts that there is something to do. A hint: what was done is done, and their polls find it.
 pub(crate) async fn tell_hosts(store: &dyn Store) {
     if let Err(error) = store.notify().await {
-        tracing::warn!(error = %outbox::chain(&error), "the hosts could not be told; they see it at their next poll");
+        tracing::warn!(error = %outbox::chain(&error), "the hosts could not be notified; they see the change at their next \
+                                                        poll");
     }
 }
 
@@ -276,7 +281,7 @@ mod tests {
             how_to_grant("outbox_viewer", &Config { database, ..Config::default() })
         };
         let expected = |user: &str, sql: &str| {
-            format!("the user is {user}; when a DBA has run those lines, this lets it run the command: {sql}")
+            format!("the user is {user}; once a DBA has run those lines, this statement lets the user run the command: {sql}")
         };
         let on_mysql = |user: &str| {
             format!(
@@ -284,7 +289,7 @@ mod tests {
                  FOR; if the account has another host than '%', write that"
             )
         };
-        let unnamed = "the one of this connection, whose name goes where NAME stands";
+        let unnamed = "the one of this connection; write its name instead of NAME";
         for (url, user, sql) in [
             ("postgres://shop:s3cret@db/shop", "shop", "GRANT outbox_viewer TO shop".to_owned()),
             ("postgres://o%27neil%40shop@db/shop", "o'neil@shop", "GRANT outbox_viewer TO \"o'neil@shop\"".to_owned()),

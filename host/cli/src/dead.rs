@@ -62,11 +62,11 @@ pub(crate) enum DeadCommand {
                             outbox dead replay --all --error deadline --dry-run\n  \
                             outbox dead replay --all --since 2h --rate 50/s --reason 'the mail server is back'")]
     Replay(Box<Replay>),
-    /// Run a component file against dead events and show what would become of each; exits with 8 unless all would be delivered
+    /// Run a component file against dead events and show what would happen to each; exits with 8 unless all would be delivered
     ///
     /// Tests only events of the routes that the component answers, unless --route names another. Others that match are counted.
     ///
-    /// Nothing is written: events that the plugin emits and state that it changes are thrown away. HTTP requests are answered
+    /// Nothing is written: events that the plugin emits and state that it changes are discarded. HTTP requests are answered
     /// with 200 and an empty body, and messages are confirmed, but neither is sent, so a failing endpoint does not show here.
     /// The plugin can read the state that it has in the database.
     #[command(after_help = "Example:\n  outbox dead test --plugin build/order-mailer.wasm --type OrderPlaced --since 2h")]
@@ -172,7 +172,7 @@ impl DeadCommand {
             Self::Replay(replay) if replay.ids.is_empty() => {
                 let what = "no event is named; give event IDs, or --all with filters like --error, --since or --route";
                 Err(Failure::new(Exit::Usage, what)
-                    .details(vec![format!("to look first: {}", config.flags.command("outbox dead list"))]))
+                    .details(vec![format!("to list them first: {}", config.flags.command("outbox dead list"))]))
             }
             Self::Replay(replay) => {
                 let Replay { ids, many: ManyArgs { dry_run, reason, output, .. }, .. } = *replay;

@@ -241,7 +241,7 @@ impl Dev {
                 Status::New | Status::Retry => {
                     if row.attempts > sample.attempts {
                         eprintln!(
-                            "failed     {}  attempt {}: {}; it is tried again",
+                            "failed     {}  attempt {}: {}; it will be retried",
                             sample.id,
                             row.attempts,
                             or_dash(row.last_error.as_deref())

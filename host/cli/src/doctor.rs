@@ -66,8 +66,7 @@ impl DoctorCommand {
             findings.push(match database::missing_file(config) {
                 Some(file) => look::missing_file(&file, settings),
                 None => {
-                    let fix =
-                        "when that is corrected, run `outbox doctor` again: the rest of the examination needs the database";
+                    let fix = "then run `outbox doctor` again: the other checks need the database";
                     Finding::fault("connection", failure.message(), fix)
                 }
             });

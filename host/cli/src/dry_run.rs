@@ -169,7 +169,8 @@ impl Loaded<'_> {
             [] => alone,
             _ => {
                 eprintln!(
-                    "note: tried without settings and grants; --as NAME takes those of a plugin that answers these events: {names}"
+                    "note: tried without settings and grants; --as NAME uses those of a plugin that answers these events: \
+                     {names}"
                 );
                 alone
             }
@@ -248,7 +249,10 @@ fn show(
     };
     output::one(&report, output.output, for_people)?;
     if output.output == Format::Table && report.replay.is_some() {
-        eprintln!("nothing was written; serve this file, and the command above delivers the dead events that it would finish");
+        eprintln!(
+            "nothing was written; once hosts serve this file, the command above delivers the dead events that it can \
+             finish"
+        );
     }
     // The table has told the rest.
     if report.done == report.tested { Ok(()) } else { Err(Failure::silent(Exit::Findings)) }
@@ -299,13 +303,12 @@ fn not_sent(requests: usize, messages: usize) -> Option<String> {
     match (requests, messages) {
         (0, 0) => None,
         (_, 0) => {
-            Some(format!("{asked} {requested} answered 200 here and not sent; an endpoint that fails would change the result"))
+            Some(format!("{asked} {requested} answered with 200 here and not sent; a failing endpoint would change the result"))
         }
-        (0, _) => {
-            Some(format!("{published} {confirmed} confirmed here and not sent; a sink that fails would change the result"))
-        }
+        (0, _) => Some(format!("{published} {confirmed} confirmed here and not sent; a failing sink would change the result")),
         _ => Some(format!(
-            "{asked} {requested} answered 200 here and {published} confirmed; none was sent, and an endpoint or sink that fails would change the result"
+            "{asked} {requested} answered with 200 here and {published} confirmed; none was sent, and a failing endpoint or \
+             sink would change the result"
         )),
     }
 }

@@ -31,9 +31,9 @@ const MAX_LINE: u64 = 16 << 20;
     after_help = "Examples:\n  outbox event emit --type OrderPlaced --aggregate-type Order --payload '{\"total\":99.5}'\n  \
                   outbox event emit --jsonl events.jsonl\n\n\
                   Prints the ID of each event written, one per line. If the ID exists already, the command exits \
-                  with 7; with --jsonl, such events are skipped and counted. When Ctrl-C comes while an event is being \
-                  written, the command says how to find out whether it was.\n\n\
-                  With --url, a request that fails for a passing reason is sent again a few times, with the same IDs: \
+                  with 7; with --jsonl, such events are skipped and counted. If Ctrl-C interrupts a write, the command says \
+                  how to find out whether the event was written.\n\n\
+                  With --url, a request that fails for a temporary reason is repeated a few times with the same IDs, so that \
                   no event is written twice."
 )]
 pub(crate) struct Emit {
@@ -128,7 +128,7 @@ impl Emit {
         written.map_err(|failure| {
             if is_interrupted || config.remote.is_some() && failure.is_passing() {
                 failure.detail(format!(
-                    "to repeat it safely, run the same command with --id {id}; it ends with 7 if the event is there already"
+                    "to repeat it safely, run the same command with --id {id}; it exits with 7 if the event exists already"
                 ))
             } else {
                 failure
@@ -300,7 +300,7 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
         Err(error) if written == 0 => return Err(error),
         Err(error) => {
             let before = if is_interrupted { "Ctrl-C" } else { "the error" };
-            eprintln!("{} written before {before}; they stay", output::count(written, "event"));
+            eprintln!("{} written before {before}; they are not undone", output::count(written, "event"));
             eprintln!("{}", how_to_continue(&file, last_line, config));
             return Err(if is_interrupted { error } else { error.with_exit(Exit::Partly) });
         }
@@ -327,7 +327,7 @@ fn how_to_continue(file: &std::path::Path, last_line: u64, config: &Config) -> S
         "standard input" => format!("give the lines from {next} on to the same command"),
         name => format!("tail -n +{next} {} | {emit}", output::argument(name)),
     };
-    format!("the lines 1 to {last_line} of {name} are done; to go on after them: {command}")
+    format!("the lines 1 to {last_line} of {name} are done; to continue after them: {command}")
 }
 
 fn name(file: &std::path::Path) -> String {

@@ -55,7 +55,7 @@ pub(crate) enum EventCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Run a component file against events and show what would become of each; exits with 8 unless all would be delivered
+    /// Run a component file against events and show what would happen to each; exits with 8 unless all would be delivered
     ///
     /// Nothing is written. HTTP requests are answered with 200 and an empty body, and messages are confirmed, but neither is
     /// sent, so a failing endpoint does not show here.

@@ -108,7 +108,7 @@ pub(crate) async fn shutdown(
 ) {
     tracing::info!(
         in_flight = outbox.in_flight(),
-        "stopping: finishing what is queued, for at most {drain_timeout:?}; a second signal ends it at once"
+        "stopping: finishing queued events, for at most {drain_timeout:?}; a second signal stops the host at once"
     );
     let counts = outbox.metrics().clone();
     let store = outbox.store().clone();
@@ -118,7 +118,7 @@ pub(crate) async fn shutdown(
         }
         outbox.shutdown().await;
         if tokio::time::timeout(CLOSING, store.close()).await.is_err() {
-            tracing::warn!("the database is still at work on a statement of this host; the program ends without its answer");
+            tracing::warn!("the database is still running a statement of this host; the program ends without its answer");
         }
         if let Some(telemetry) = telemetry {
             telemetry.shutdown().await;
@@ -148,7 +148,7 @@ pub(crate) async fn shutdown(
             );
         }
         () = stop.again() => {
-            stderr::say("stopped at once; what was claimed is delivered again after its lease");
+            stderr::say("stopped at once; claimed events are delivered again after their lease");
             stderr::finish();
             std::process::exit(i32::from(Exit::Interrupted as u8));
         }

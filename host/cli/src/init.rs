@@ -94,7 +94,7 @@ impl InitCommand {
         let kind = kind.as_ref().map_or("KIND", |kind| kind.get_name());
         let db = format!("use --db {kind}, and set database.url in the file");
         let config = global.config.as_deref().unwrap_or(&self.file).to_string_lossy();
-        let name = format!("give the name of the file alone: outbox init {}", argument(&config));
+        let name = format!("give only the name of the file: outbox init {}", argument(&config));
         let faults: Vec<String> = [
             ("--config", global.config.is_some(), name.as_str()),
             ("--database-url", global.database_url.is_some(), &db),

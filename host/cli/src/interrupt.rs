@@ -10,7 +10,7 @@ pub(crate) struct Interrupt(Signal);
 impl Interrupt {
     pub(crate) fn listen() -> Result<Self, Failure> {
         let listened = signal(SignalKind::interrupt());
-        listened.map(Self).map_err(|error| Failure::new(Exit::Failed, "signals cannot be heard").because(error))
+        listened.map(Self).map_err(|error| Failure::new(Exit::Failed, "signals cannot be received").because(error))
     }
 
     /// Waits for it.

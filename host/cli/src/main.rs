@@ -291,7 +291,7 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
     }
     let config = &settings.config;
     if config.remote.as_ref().is_some_and(remote::Remote::shows_token) {
-        eprintln!("warning: --url is without TLS, so the token is readable on the network; use https, or a tunnel");
+        eprintln!("warning: --url does not use TLS, so the token is readable on the network; use https, or a tunnel");
     }
     let role = command.role();
     let ended = match command {

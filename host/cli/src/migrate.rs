@@ -28,7 +28,7 @@ pub(crate) enum MigrateCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Delete all tables of the outbox with their events and the audit log, also those of an earlier build, and create them anew
+    /// Delete all tables of the outbox with their events and the audit log, including those of an earlier build, and create them again
     #[command(after_help = "Example:\n  outbox migrate reset --yes")]
     Reset {
         /// Do not ask for confirmation

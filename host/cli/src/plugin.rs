@@ -40,8 +40,8 @@ pub(crate) enum PluginCommand {
     #[command(
         after_help = "Examples:\n  outbox plugin check target/plugins/order-mailer.wasm\n  outbox plugin check new-plugins\n  \
                             outbox plugin check new-plugins --against plugins\n\n\
-                            Tells which routes a component answers and what it asks for. A directory is compared with what the running \
-                            hosts serve, or with the plugins directory if no host is running or the database cannot be reached."
+                            Shows which routes a component answers and what it asks for. A directory is compared with what \
+                            the running hosts serve, or with the plugins directory if no host is running or the database cannot be reached."
     )]
     Check {
         /// The component file, or a directory of component files
@@ -270,7 +270,7 @@ async fn now(candidate: &Path, config: &Config) -> Result<Vec<PluginStatus>, Fai
     }
     let same = || Some(candidate.canonicalize().ok()? == config.plugins.dir.canonicalize().ok()?);
     let listed = if !told.is_empty() {
-        eprintln!("compared with the hosts that run");
+        eprintln!("compared with the running hosts");
         told
     } else if same().unwrap_or_default() {
         eprintln!("{no_host}, so there is nothing to compare the plugins directory with");

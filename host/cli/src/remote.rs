@@ -50,7 +50,7 @@ impl Remote {
             && (token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()))
         {
             let what =
-                "the token is empty, or holds spaces or other characters that no token has; `outbox token new` makes one";
+                "the token is empty, or holds spaces or other characters that no token has; `outbox token new` creates one";
             return Err(Failure::new(Exit::Config, what));
         }
         let is_open = parsed.scheme() == "http" && !is_loopback(&parsed);

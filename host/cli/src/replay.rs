@@ -15,7 +15,7 @@ use crate::output::{self, count};
 use crate::place::{self, Failed, Progress, ReplayedFailed};
 use crate::refused;
 
-/// Deliver everything that failed again now: events waiting for another attempt, events put off by their listener, and dead events
+/// Deliver everything that failed again now: events waiting for another attempt, events deferred by their listener, and dead events
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox replay --retry-count-threshold 20 --event-limit 10000 --time-limit 1h --yes\n  \
                         outbox replay --dry-run\n\n\

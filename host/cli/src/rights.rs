@@ -46,7 +46,7 @@ fn lacking(file: &Path, wanted: Wanted) -> Vec<String> {
     let (owner, mode) = (user_called(found.uid()), found.mode() & 0o7777);
     vec![
         format!(
-            "{} belongs to {owner}, with the mode {mode:03o}; this program runs as {us}, who may not {what}",
+            "{} belongs to {owner}, with the mode {mode:03o}; this program runs as {us}, which may not {what}",
             place.display()
         ),
         format!("run it as {owner}, or give {us} that right with chown or chmod"),

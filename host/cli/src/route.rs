@@ -235,7 +235,8 @@ async fn pause(Change { route, reason, output }: Change, yes: bool, config: &Con
     for other in holding(&route, &routes).into_iter().filter(|pause| pause.route != route) {
         let (pattern, pause) = (shown(&other.route.to_string()).into_owned(), pause_for_lists(other).unwrap_or_default());
         eprintln!(
-            "note: the pattern {pattern} covers it and is paused as well, {pause}; events of {name} go on when both are resumed"
+            "note: the pattern {pattern} covers it and is paused as well, {pause}; events of {name} are delivered again when \
+             both are resumed"
         );
     }
     let resume = config.flags.command(&resume_command(&route));
@@ -317,7 +318,7 @@ async fn forget(Change { route, reason, output }: Change, config: &Config) -> Re
     output::one(&Forgotten { route: &route, forgotten }, output.output, |_| match (forgotten, known.dead) {
         (true, _) => format!("{name} is forgotten; a host that answers it would list it again\n"),
         (false, dead) => {
-            format!("{name} is listed for its {} alone; there was nothing else to forget\n", count(dead, "dead event"))
+            format!("{name} is listed only because of its {}; there was nothing else to forget\n", count(dead, "dead event"))
         }
     })
 }
@@ -361,11 +362,11 @@ fn resumed(name: &str, changed: bool, held: Held, hosts: usize) -> String {
     let events = format!("{at_least}{}", count(held.events, "parked event"));
     let what = match (hosts, held.events) {
         (0, 0) => "no host is running".to_owned(),
-        (0, _) => format!("{events} will go on when a host is started"),
+        (0, _) => format!("{events} will be delivered when a host is started"),
         (_, 0) => format!("{} will know within {}", running(hosts), span(PAUSE_KNOWN_WITHIN)),
-        _ => format!("{} will let {events} go on within {}", running(hosts), span(PAUSE_KNOWN_WITHIN)),
+        _ => format!("{} will resume {events} within {}", running(hosts), span(PAUSE_KNOWN_WITHIN)),
     };
-    format!("{name} is not paused any more; {what}\n")
+    format!("{name} is no longer paused; {what}\n")
 }
 
 /// How many hosts deliver now.

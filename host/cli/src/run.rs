@@ -87,7 +87,7 @@ impl RunCommand {
             None => Ok(()),
             Some(part) => Err(Failure::new(
                 Exit::Failed,
-                format!("the {part} of the host failed; no event is lost: start the host again"),
+                format!("the {part} of the host failed; no event is lost. Start the host again"),
             )),
         }
     }

@@ -37,7 +37,7 @@ fn told(server: Option<Server>, format: LogFormat) -> Option<Server> {
 
 /// Where it listens: a server that all networks reach must not seem to be a local one.
 fn listening(address: SocketAddr) -> String {
-    let of_all = if address.ip().is_unspecified() { ", which stands for every address of this machine" } else { "" };
+    let of_all = if address.ip().is_unspecified() { ", which means every address of this machine" } else { "" };
     format!("listening on http://{address}{of_all}")
 }
 
@@ -71,7 +71,7 @@ mod tests {
         let said = |address: &str| listening(address.parse().unwrap());
 
         assert_eq!(said("127.0.0.1:80"), "listening on http://127.0.0.1:80");
-        assert_eq!(said("0.0.0.0:80"), "listening on http://0.0.0.0:80, which stands for every address of this machine");
-        assert_eq!(said("[::]:80"), "listening on http://[::]:80, which stands for every address of this machine");
+        assert_eq!(said("0.0.0.0:80"), "listening on http://0.0.0.0:80, which means every address of this machine");
+        assert_eq!(said("[::]:80"), "listening on http://[::]:80, which means every address of this machine");
     }
 }

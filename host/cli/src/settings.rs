@@ -27,8 +27,9 @@ pub(crate) enum ConfigCommand {
     Schema,
     /// Show every setting, with secrets hidden
     #[command(after_help = "Example:\n  outbox config show --origin\n\n\
-                            The output is a configuration file that sets the same. References such as ${env:NAME} are shown as they are \
-                            written; *** stands for a secret that is written in the configuration itself. Defaults that have no effect \
+                            The output is a configuration file with the same settings. References such as ${env:NAME} are \
+                            shown as they are written; *** replaces a secret that is written in the configuration itself. Defaults that have \
+                            no effect \
                             with the other settings, and that would be refused if they were set, are commented out.")]
     Show(Show),
 }
@@ -159,7 +160,7 @@ fn as_toml(settings: &Settings, origin: bool) -> String {
         text.extend(lines.into_iter().map(|line| line + "\n"));
     }
     if text.contains(HIDDEN) {
-        text.insert_str(0, &format!("# {HIDDEN} stands for a secret that is written in the configuration itself\n"));
+        text.insert_str(0, &format!("# {HIDDEN} replaces a secret that is written in the configuration itself\n"));
     }
     text
 }

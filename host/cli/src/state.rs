@@ -152,12 +152,12 @@ impl List {
                 eprintln!("{}", Used::of(PluginUsage { plugin: plugin.to_owned(), usage }, config).sentence());
             }
             if records.is_empty() {
-                eprintln!("no plugin keeps anything that matches");
+                eprintln!("no plugin has state that matches");
             }
         }
         if let (true, Some(last)) = (more, records.last()) {
             let (plugin, key) = (argument(&last.plugin), argument(&last.key));
-            eprintln!("there are more; go on with --after {plugin} {key}, or raise --limit");
+            eprintln!("there are more; continue with --after {plugin} {key}, or raise --limit");
         }
         Ok(())
     }
@@ -210,8 +210,7 @@ impl Delete {
             None if self.all => self.everything(&*store).await?,
             None => {
                 let name = shown(&self.plugin);
-                let what =
-                    format!("nothing of {name} is named; write the key of a value, or --all for everything that it keeps");
+                let what = format!("no value of {name} is named; give the key of a value, or --all for all values");
                 let see = config.flags.command(&format!("outbox state list --plugin {}", argument(&self.plugin)));
                 return Err(Failure::new(Exit::Usage, what).details(vec![format!("its keys: {see}")]));
             }
@@ -237,7 +236,7 @@ impl Delete {
         let StateUsage { keys, bytes } = store.state_usage(&self.plugin).await?;
         let plugin = shown(&self.plugin);
         if keys == 0 {
-            return Err(Failure::new(Exit::NotFound, format!("{plugin} keeps nothing; see `outbox state usage`")));
+            return Err(Failure::new(Exit::NotFound, format!("{plugin} has no state; see `outbox state usage`")));
         }
         let (values, size) = (count(keys, "value"), size(bytes));
         output::confirm(&format!("delete {values} of {plugin} ({size}) for good"), self.yes)?;
@@ -274,7 +273,7 @@ async fn usage(plugin: Option<String>, format: Format, config: &Config) -> Resul
     }
     output::many(&used, format, |used| if used.is_empty() { String::new() } else { usage_table(used) })?;
     if used.is_empty() && format == Format::Table {
-        eprintln!("no plugin keeps anything");
+        eprintln!("no plugin has state");
     }
     Ok(())
 }
@@ -301,7 +300,7 @@ impl Used {
         let why = if self.granted.is_some() {
             "its manifest grants it no state"
         } else {
-            "how much it may keep is not known: the plugins directory (--plugins DIR) has no plugin of this name"
+            "its limit is not known: the plugins directory (--plugins DIR) has no plugin of this name"
         };
         format!("{plugin} keeps {} and {}; {why}", count(keys, "key"), size(bytes))
     }
@@ -345,6 +344,6 @@ fn for_people(record: &StateRecord, value: &[u8]) -> String {
 }
 
 fn no_value(plugin: &str, key: &str) -> Failure {
-    let what = format!("{} keeps nothing under the key {}; see `outbox state list`", shown(plugin), shown(key));
+    let what = format!("{} has no value under the key {}; see `outbox state list`", shown(plugin), shown(key));
     Failure::new(Exit::NotFound, what)
 }

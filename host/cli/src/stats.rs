@@ -23,7 +23,7 @@ impl StatsCommand {
             let cause = oldest.map_or_else(String::new, |(cause, _)| format!("; cause: {cause}"));
             let meaning = format!("how long the oldest due event has waited{cause}");
             let rows = [
-                ("new", stats.new.to_string(), "waiting for their first attempt, or put off by their listener"),
+                ("new", stats.new.to_string(), "waiting for their first attempt, or deferred by their listener"),
                 ("retry", stats.retry.to_string(), "failed, waiting for another attempt"),
                 ("claimed", stats.in_flight.to_string(), "of these two: claimed by a host now; `in_flight` in JSON"),
                 ("parked", stats.parked.to_string(), "waiting for a listener, or for the end of a pause"),

@@ -18,7 +18,8 @@ pub(crate) struct Stop {
 impl Stop {
     /// Listens from now on: a signal during the start is not lost.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "signals cannot be heard").because(error));
+        let listen =
+            |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "signals cannot be received").because(error));
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 

@@ -54,7 +54,7 @@ pub(crate) async fn watch(outbox: Outbox<Arc<dyn Store>>) {
                 }
                 Some(reason) => {
                     if !std::mem::replace(&mut is_still, true) {
-                        tracing::error!(reason, "the host stands still; systemd's watchdog is not told any more that it lives");
+                        tracing::error!(reason, "the host makes no progress; it no longer notifies the watchdog of systemd");
                     }
                 }
             }
@@ -81,6 +81,6 @@ async fn status(text: String) {
 /// On a thread of its own: a service manager that reads nothing must not stop a worker.
 async fn send(notify: impl FnOnce() -> io::Result<()> + Send + 'static) {
     if let Ok(Err(error)) = tokio::task::spawn_blocking(notify).await {
-        tracing::warn!(%error, "systemd cannot be told; NOTIFY_SOCKET names its socket");
+        tracing::warn!(%error, "systemd cannot be notified; NOTIFY_SOCKET names its socket");
     }
 }

@@ -10,11 +10,11 @@ use crate::output;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum TestingCommand {
-    /// Delete all events, routes, pauses, audit records and state of plugins; hosts may run meanwhile
+    /// Delete all events, routes, pauses, audit records and state of plugins; hosts may keep running
     #[command(after_help = "Examples:\n  outbox testing reset --yes\n  \
                             outbox testing reset --yes --database-url postgres://test@localhost/shop_test\n\n\
-                            For test databases alone, between two tests: there is no undo, and no record of it \
-                            stays. Running hosts deliver the next event as usual. The numbering of events continues, so fixtures may \
+                            Only for test databases, between two tests: it cannot be undone, and leaves no record. Running \
+                            hosts deliver the next event as usual. The numbering of events continues, so fixtures may \
                             use the same event IDs again.")]
     Reset {
         /// Do not ask for confirmation

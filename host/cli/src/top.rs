@@ -31,7 +31,7 @@ const RESTS: u32 = 4;
 /// If standard output is not a terminal, prints one line per second instead. Rates are computed from the table: written counts
 /// new rows, and delivered counts those that are no longer waiting or dead.
 ///
-/// A JSON line also has the sinks, and the first 100 routes in the order of the screen: those with the most waiting, parked and blocked
+/// A JSON line also has the sinks, and the first 100 routes in the same order as on the screen: those with the most waiting, parked and blocked
 /// events first, then those with the most dead events. `more_routes` is how many routes the line leaves out.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox top\n  outbox top --interval 5s --output jsonl >> outbox.jsonl\n  \

@@ -126,7 +126,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8081").await?;
     println!("listening on http://{}", listener.local_addr()?);
     let stop = async {
-        // Where signals cannot be heard, the service stops at once.
+        // Where signals cannot be received, the service stops at once.
         let _ = tokio::signal::ctrl_c().await;
     };
     axum::serve(listener, routes(Service { outbox: outbox.clone(), pool })).with_graceful_shutdown(stop).await?;

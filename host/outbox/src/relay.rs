@@ -80,7 +80,8 @@ pub(crate) fn registrations(
         let deadline = longest_call(timeout);
         if deadline >= lease {
             faults.push(format!(
-                "sinks.{}.timeout is {timeout:?}; twice as long and a second must be below dispatcher.lease ({lease:?}), or a call could outlive its claim",
+                "sinks.{}.timeout is {timeout:?}; twice this time plus a second must be less than dispatcher.lease \
+                 ({lease:?}), or a call could last longer than its claim",
                 config.sink
             ));
         }

@@ -139,7 +139,7 @@ fn lines_whose_answer_was_lost_are_written_once_and_told() {
     let lost = send(&before(&served.url, &[Way::AnswerLost]));
     assert_eq!(lost.code, Some(5), "{}", lost.stderr);
     let first = &written(&served)[2];
-    assert!(lost.stderr.contains(&format!("whether 2 events from {first} on were written is not known")), "{}", lost.stderr);
+    assert!(lost.stderr.contains(&format!("it is not known whether 2 events from {first} on were written")), "{}", lost.stderr);
     assert_eq!(written(&served).len(), 4, "four requests wrote two events once");
 }
 
@@ -159,8 +159,8 @@ fn ctrl_c_while_an_answer_is_waited_for_tells_what_is_not_known_and_how_to_go_on
     let said = said.join("\n");
     assert_eq!(status.code(), Some(130), "{said}");
     for part in [
-        "whether the event e-1 was written is not known".to_owned(),
-        format!("`outbox event show e-1 --url {url}` tells"),
+        "it is not known whether the event e-1 was written".to_owned(),
+        format!("run `outbox event show e-1 --url {url}` to find out"),
         "the same command with --id e-1".to_owned(),
     ] {
         assert!(said.contains(&part), "{part}: {said}");

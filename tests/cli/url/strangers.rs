@@ -94,14 +94,14 @@ fn what_is_no_host_is_told_plainly_and_the_token_goes_nowhere_else() {
     let (page, asked) = answered_by("http", "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello");
     assert!(asked.contains("obx_secret"), "the token goes to the address that was given: {asked}");
     assert_eq!(page.code, Some(5), "{}", page.stderr);
-    assert!(page.stderr.contains("answers 200 OK, and not as an outbox host does"), "{}", page.stderr);
+    assert!(page.stderr.contains("answers 200 OK, but not as an outbox host does"), "{}", page.stderr);
     let (elsewhere, _) =
         answered_by("http", "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(elsewhere.code, Some(5), "{}", elsewhere.stderr);
-    assert!(elsewhere.stderr.contains("which is not followed"), "{}", elsewhere.stderr);
+    assert!(elsewhere.stderr.contains("redirects are not followed"), "{}", elsewhere.stderr);
     let (other, _) = answered_by("http", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]");
     assert_eq!(other.code, Some(5), "{}", other.stderr);
-    assert!(other.stderr.contains("host and program are of different versions"), "{}", other.stderr);
+    assert!(other.stderr.contains("host and program have different versions"), "{}", other.stderr);
     for ended in [page, elsewhere, other] {
         assert!(!ended.stderr.contains("obx_secret"), "{}", ended.stderr);
     }

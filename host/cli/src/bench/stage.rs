@@ -189,7 +189,8 @@ pub(super) async fn until_delivered<S: TransactionalStore + Clone>(hosts: &[Outb
 fn stopped(delivered: u64, events: u32, in_hand: usize) -> String {
     let (delivered, events, seconds) = (number(delivered), number(events.into()), PATIENCE.as_secs());
     format!(
-        "{delivered} of {events} events were delivered, {in_hand} are in hand, and none was delivered for {seconds} s; {WHAT_TO_DO}"
+        "{delivered} of {events} events were delivered, {in_hand} are in flight, and no event was delivered for {seconds} s; \
+         {WHAT_TO_DO}"
     )
 }
 
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn a_stage_that_stopped_says_how_far_it_came_and_what_to_do() {
         let said = stopped(12, 1_000, 3);
-        assert!(said.starts_with("12 of 1,000 events were delivered, 3 are in hand"), "{said}");
+        assert!(said.starts_with("12 of 1,000 events were delivered, 3 are in flight"), "{said}");
         assert!(said.contains("for 60 s; stop other programs"), "{said}");
     }
 }

@@ -117,7 +117,7 @@ async fn printed_by(command: &[String]) -> Result<String, String> {
     };
     let output = tokio::time::timeout(LONGEST, running).await;
     let output = output.map_err(|_| fault(format!("takes longer than {} s", LONGEST.as_secs())))??;
-    let text = String::from_utf8(output).map_err(|_| fault("prints what is not UTF-8".to_owned()))?;
+    let text = String::from_utf8(output).map_err(|_| fault("prints output that is not UTF-8".to_owned()))?;
     match text.trim_end_matches(['\r', '\n']) {
         "" => Err(fault("prints nothing".to_owned())),
         password => Ok(password.to_owned()),

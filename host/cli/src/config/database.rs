@@ -158,7 +158,8 @@ impl DatabaseConfig {
             let keys: Vec<String> =
                 given.iter().map(|(part, _)| *part).chain(command).map(|part| format!("database.{part}")).collect();
             return Err(vec![format!(
-                "{} is set, but database.url is a SQLite file, which has none; write database.url = \"postgres:\" or \"mysql:\", or take it out",
+                "{} is set, but database.url is a SQLite file, which needs no server or login; write database.url = \
+                 \"postgres:\" or \"mysql:\", or remove it",
                 keys.join(", ")
             )]);
         }
@@ -173,7 +174,7 @@ impl DatabaseConfig {
         if command.is_some() && (self.password.is_some() || has_part(&base, &url, "password")) {
             let password =
                 if self.password.is_some() { "database.password is set too" } else { "database.url holds a password too" };
-            faults.push(format!("database.password_command is set, but {password}; take one of them out"));
+            faults.push(format!("database.password_command is set, but {password}; remove one of them"));
         }
         if self.password_command.as_ref().is_some_and(Vec::is_empty) {
             faults.push(
@@ -249,12 +250,12 @@ fn has_host(places: &[String]) -> bool {
 /// The change that an address of another program needs.
 fn habit(url: &str) -> Option<&'static str> {
     if url.starts_with("jdbc:") {
-        return Some("that is an address of JDBC: take out `jdbc:`, and write user and password before the host");
+        return Some("that is a JDBC address: remove `jdbc:`, and write user and password before the host");
     }
     match url.split_once("://") {
-        Some((scheme, _)) if scheme.contains('+') => Some("take out the `+` and the name of the driver behind it"),
+        Some((scheme, _)) if scheme.contains('+') => Some("remove the `+` and the driver name after it"),
         None if ["host=", "server=", "dbname="].iter().any(|key| url.to_ascii_lowercase().contains(key)) => {
-            Some("`key=value` is not read; database.host, database.user and database.name take these values")
+            Some("`key=value` pairs are not supported; set database.host, database.user and database.name")
         }
         _ => None,
     }
@@ -273,7 +274,7 @@ fn no_address(url: &str) -> String {
 /// What the driver says of an address; of one with a password, also where it can be written as it is.
 fn unreadable(url: &str, error: &StoreError) -> String {
     let hint = if url.contains('@') && matches!(error, StoreError::Url { .. }) {
-        "; or set database.password, where it is written as it is"
+        "; or set database.password, which needs no escaping"
     } else {
         ""
     };
@@ -291,7 +292,7 @@ fn misfits(kind: Kind, database: &DatabaseConfig, is_set: &dyn Fn(&str) -> bool)
             );
         }
         (Kind::Sqlite, Some(_)) => {
-            faults.push("database.schema is set, but SQLite has no schemas; take it out, or name another file".to_owned());
+            faults.push("database.schema is set, but SQLite has no schemas; remove it, or name another file".to_owned());
         }
         (Kind::Mysql, Some(_)) => faults
             .push("database.schema is set, but MySQL's schemas are databases; name one at the end of database.url".to_owned()),
@@ -299,17 +300,18 @@ fn misfits(kind: Kind, database: &DatabaseConfig, is_set: &dyn Fn(&str) -> bool)
     match (kind, database.max_connections) {
         (_, None) => {}
         (Kind::Sqlite, Some(_)) => faults.push(
-            "database.max_connections is set, but a SQLite file has one writer and a few readers, whatever is set; take it out"
-                .to_owned(),
+            "database.max_connections is set, but a SQLite file always has one writer and a few readers; remove it".to_owned(),
         ),
         (_, Some(most)) if most < LEAST_CONNECTIONS => faults.push(format!(
-            "database.max_connections is {most}; poller, outcomes, leases and questions need {LEAST_CONNECTIONS} beside each other"
+            "database.max_connections is {most}; poller, outcomes, leases and queries need at least {LEAST_CONNECTIONS} \
+             together"
         )),
         (_, Some(_)) => {}
     }
     if kind != Kind::Sqlite && is_set("database.busy_timeout") {
         let name = kind.name();
-        faults.push(format!("database.busy_timeout is set, which is SQLite's; take it out, {name} has its own lock timeout"));
+        faults
+            .push(format!("database.busy_timeout is set, but only SQLite has it; remove it, {name} has its own lock timeout"));
     }
     faults
 }
@@ -363,8 +365,8 @@ mod tests {
     #[test]
     fn an_address_of_another_program_is_refused_with_what_to_change_and_without_its_password() {
         for (url, hint) in [
-            ("jdbc:postgresql://db/shop?user=app&password=s3cret", "take out `jdbc:`"),
-            ("postgresql+psycopg2://app:s3cret@db/shop", "take out the `+`"),
+            ("jdbc:postgresql://db/shop?user=app&password=s3cret", "remove `jdbc:`"),
+            ("postgresql+psycopg2://app:s3cret@db/shop", "remove the `+`"),
             ("host=db user=app password=s3cret", "database.host"),
             ("Server=db;Uid=app;Pwd=s3cret", "database.host"),
         ] {

@@ -118,8 +118,9 @@ impl Variables<'_> {
         }
         for what in ["CLIENT_CERTIFICATE", "CLIENT_KEY"] {
             if let Some((_, name)) = self.of_signal(signal, what) {
-                self.faults
-                    .push(format!("{name} is set, but this host has no client certificates; authorize by headers instead"));
+                self.faults.push(format!(
+                    "{name} is set, but this host has no client certificates; authenticate with headers instead"
+                ));
             }
         }
         let headers = self.of_signal(signal, "HEADERS").map(|(_, name)| self.pairs(&name)).unwrap_or_default();
@@ -185,7 +186,7 @@ impl Variables<'_> {
         const NAME: &str = "OTEL_TRACES_SAMPLER_ARG";
         let Some(text) = self.get(NAME) else { return 1.0 };
         text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio)).unwrap_or_else(|| {
-            self.faults.push(format!("{NAME} is `{text}`; it must be from 0 to 1, as 0.01 for one trace in a hundred"));
+            self.faults.push(format!("{NAME} is `{text}`; it must be from 0 to 1, such as 0.01 for one trace in a hundred"));
             1.0
         })
     }

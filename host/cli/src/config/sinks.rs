@@ -103,8 +103,9 @@ pub(super) fn faults(
                 && timeout.saturating_mul(2).saturating_add(Duration::from_secs(1)) >= lease
             {
                 faults.push(format!(
-                    "sinks.{name}.timeout is {timeout:?}; twice as long and a second must be below dispatcher.lease ({lease:?}), \
-                     or a call could outlive its claim"
+                    "sinks.{name}.timeout is {timeout:?}; twice this time plus a second must be less than dispatcher.lease \
+                     ({lease:?}), \
+                     or a call could last longer than its claim"
                 ));
             }
         }

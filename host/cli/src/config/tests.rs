@@ -351,7 +351,7 @@ fn a_word_that_is_no_level_is_not_taken_for_a_module() {
 fn what_the_ordered_mode_does_not_have_is_refused() {
     let faults = composed("mode = \"ordered\"\n[dispatcher]\nworkers = 8\nmax_attempts = 1\n", &[], &[]).unwrap_err();
     assert_eq!(faults.len(), 1, "{faults:?}");
-    assert!(faults[0].starts_with("outbox.toml:3: dispatcher.workers is set, but the mode is ordered"), "{faults:?}");
+    assert!(faults[0].starts_with("outbox.toml:3: dispatcher.workers is set, but in the mode ordered"), "{faults:?}");
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn every_fault_of_a_sink_and_of_a_relay_is_told_with_its_line() {
                 [routes.\"Order/*\"]\nsink = \"b\"\n[routes.\"*/*\"]\nsink = \"slow\"\n";
     let faults = composed(file, &[], &[]).unwrap_err().join("\n");
     for part in [
-        "outbox.toml:6: sinks.slow.timeout is 60s; twice as long and a second must be below dispatcher.lease",
+        "outbox.toml:6: sinks.slow.timeout is 60s; twice this time plus a second must be less than dispatcher.lease",
         "outbox.toml:8: routes.\"Order/*\".sink is `b`; the sinks are: a, slow",
     ] {
         assert!(faults.contains(part), "{part}\n---\n{faults}");
@@ -479,5 +479,5 @@ fn a_file_that_others_may_write_names_no_program() {
 
     let refused = load(0o666).expect_err("others could run a program");
 
-    assert!(format!("{refused:?}").contains("others may write to it"), "{refused:?}");
+    assert!(format!("{refused:?}").contains("other users may write to it"), "{refused:?}");
 }

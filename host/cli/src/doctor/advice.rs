@@ -48,7 +48,8 @@ fn spans(config: &Config, warn: &mut impl FnMut(String, &str)) {
         let delay = config.dispatcher.settle_delay;
         warn(
             format!(
-                "dispatcher.settle_delay ({delay:?}) is not below a third of dispatcher.lease ({lease:?}): outcomes are written late, and events delivered twice"
+                "dispatcher.settle_delay ({delay:?}) is not below a third of dispatcher.lease ({lease:?}): outcomes are \
+                 written late, and events are delivered twice"
             ),
             "lower dispatcher.settle_delay; a few milliseconds are enough to write outcomes together",
         );
@@ -57,15 +58,16 @@ fn spans(config: &Config, warn: &mut impl FnMut(String, &str)) {
         let interval = config.poller.interval;
         warn(
             format!(
-                "poller.interval is {interval:?}: events that another program writes wait for so long, and so does what a killed host held"
+                "poller.interval is {interval:?}: events that another program writes wait for this time, and so do events \
+                 that a killed host held"
             ),
-            "lower poller.interval; an idle look costs little",
+            "lower poller.interval; an idle poll costs little",
         );
     }
     if config.poller.skip_recent >= lease {
         let skipped = config.poller.skip_recent;
         warn(
-            format!("poller.skip_recent is {skipped:?}: no event that another program writes is delivered sooner"),
+            format!("poller.skip_recent is {skipped:?}: events that another program writes are delivered only after this time"),
             "lower poller.skip_recent; 0s is right unless hosts compete for events that their writers deliver themselves",
         );
     }
@@ -106,26 +108,28 @@ fn rows(config: &Config, warn: &mut impl FnMut(String, &str)) {
     let is_purged = purge.enabled && purge.retention < Duration::from_secs(10 * 365 * 24 * 3_600);
     if config.mode != Mode::WriterOnly && purge.on_done == OnDone::Keep && !is_purged {
         warn(
-            "purge.enabled is false or purge.retention is longer than ten years, and delivered events are kept: the table grows for ever".to_owned(),
-            "set purge.enabled = true and a purge.retention, or purge.on_done = \"delete\", or run `outbox purge` from elsewhere",
+            "purge.enabled is false or purge.retention is longer than ten years, and delivered events are kept: the table \
+             grows without a limit"
+                .to_owned(),
+            "set purge.enabled = true and a purge.retention, or purge.on_done = \"delete\", or schedule `outbox purge`",
         );
     }
     if let Some(dead) = purge.dead_retention.filter(|dead| *dead < purge.retention && purge.on_done == OnDone::Keep) {
         let done = purge.retention;
         warn(
             format!(
-                "purge.dead_retention ({}) is shorter than purge.retention ({}): events that failed go before those that did not",
+                "purge.dead_retention ({}) is shorter than purge.retention ({}): dead events are deleted before delivered ones",
                 humantime::format_duration(dead),
                 humantime::format_duration(done)
             ),
-            "raise purge.dead_retention, so that somebody can look at dead events",
+            "raise purge.dead_retention, so that people have time to look at dead events",
         );
     }
     let bytes = config.dispatcher.queue_bytes;
     if bytes < ByteSize(MAX_PAYLOAD_BYTES as u64) {
         warn(
             format!(
-                "dispatcher.queue_bytes is {bytes}, below the largest payload ({}): such events go one by one",
+                "dispatcher.queue_bytes is {bytes}, below the largest payload ({}): such events are delivered one at a time",
                 ByteSize(MAX_PAYLOAD_BYTES as u64)
             ),
             "raise dispatcher.queue_bytes to a few MiB",
@@ -134,7 +138,10 @@ fn rows(config: &Config, warn: &mut impl FnMut(String, &str)) {
     let (queue, batch) = (config.dispatcher.cold_queue, config.poller.drain_batch_size);
     if u32::try_from(queue).is_ok_and(|queue| queue < batch) {
         warn(
-            format!("dispatcher.cold_queue ({queue}) is below poller.drain_batch_size ({batch}): no batch is ever taken whole"),
+            format!(
+                "dispatcher.cold_queue ({queue}) is below poller.drain_batch_size ({batch}): no batch is ever read \
+                 completely"
+            ),
             "raise dispatcher.cold_queue, or lower poller.drain_batch_size",
         );
     }
@@ -147,7 +154,7 @@ fn modes(config: &Config, is_set: &dyn Fn(&str) -> bool, warn: &mut impl FnMut(S
         if is_set(key) && config.mode != Mode::OrderedByAggregate {
             warn(
                 format!("{key} is set, but the mode is {mode}, which keeps no order of aggregates"),
-                "set mode = \"ordered_by_aggregate\", or take it out",
+                "set mode = \"ordered_by_aggregate\", or remove it",
             );
         }
     }
@@ -155,8 +162,8 @@ fn modes(config: &Config, is_set: &dyn Fn(&str) -> bool, warn: &mut impl FnMut(S
         for key in ["dispatcher.workers", "poller.interval"] {
             if is_set(key) {
                 warn(
-                    format!("{key} is set, but the mode is writer_only, in which nothing is delivered"),
-                    "choose another mode, or take it out",
+                    format!("{key} is set, but the mode is writer_only, which delivers nothing"),
+                    "choose another mode, or remove it",
                 );
             }
         }
@@ -164,7 +171,7 @@ fn modes(config: &Config, is_set: &dyn Fn(&str) -> bool, warn: &mut impl FnMut(S
     if !config.order.stop_on_first_failure && is_set("order.on_dead") {
         warn(
             "order.on_dead is set, but order.stop_on_first_failure is false: later events never wait for a dead one".to_owned(),
-            "set order.stop_on_first_failure = true, or take order.on_dead out",
+            "set order.stop_on_first_failure = true, or remove order.on_dead",
         );
     }
     if Kind::of(&config.database.url) == Some(Kind::Sqlite) && config.mode == Mode::MultiNode {
@@ -204,7 +211,7 @@ fn plugins(config: &Config, manifests: &BTreeMap<String, Manifest>, warn: &mut i
         if limits.memory > all {
             warn(
                 format!(
-                    "{} ({}) is above plugins.memory ({all}), which all plugins share: its calls never get what they may use",
+                    "{} ({}) is above plugins.memory ({all}), which all plugins share: its calls never get that much memory",
                     key("limits.memory"),
                     limits.memory
                 ),
@@ -214,7 +221,7 @@ fn plugins(config: &Config, manifests: &BTreeMap<String, Manifest>, warn: &mut i
         if let Some(concurrency) = limits.concurrency.filter(|most| *most > workers) {
             warn(
                 format!(
-                    "{} ({concurrency}) is above dispatcher.workers ({workers}): so many calls are never made at once",
+                    "{} ({concurrency}) is above dispatcher.workers ({workers}): that many calls never run at once",
                     key("limits.concurrency")
                 ),
                 "lower the limit, or raise dispatcher.workers",

@@ -17,8 +17,8 @@ pub(super) fn http(config: &HttpConfig, now: Timestamp, is_set: &dyn Fn(&str) ->
     }
     for token in &config.tokens {
         if let Some(end) = token.expires_at.filter(|end| *end <= now) {
-            let found = format!("the token {:?} expired {}: its bearer is refused", token.name, relative_to(end, now));
-            findings.push(Finding::warning(CHECK, found, "make another with `outbox token new`, or take its lines out"));
+            let found = format!("the token {:?} expired {}: requests with it are refused", token.name, relative_to(end, now));
+            findings.push(Finding::warning(CHECK, found, "create another with `outbox token new`, or remove its lines"));
         }
     }
     findings
@@ -28,7 +28,7 @@ fn served(config: &HttpConfig) -> Finding {
     let Listen::At(address) = config.listen else {
         return Finding::good(
             CHECK,
-            "http.listen is off in this configuration: a host that is started with it serves no API, no dashboard and no metrics",
+            "http.listen is off in this configuration: a host started with it serves no API, no dashboard and no metrics",
         );
     };
     let is_local = address.ip().to_canonical().is_loopback();
@@ -41,7 +41,7 @@ fn served(config: &HttpConfig) -> Finding {
                     "a host with this configuration listens on {address}; every program of this machine is an administrator, without a token"
                 )
             }
-            (true, false) => format!("a host with this configuration listens on {address}, for this machine alone; {tokens}"),
+            (true, false) => format!("a host with this configuration listens on {address}, for this machine only; {tokens}"),
             // The configuration is not valid without a token.
             (false, _) => format!(
                 "a host with this configuration listens on {address}, which other machines can reach, without TLS; {tokens}"
@@ -66,7 +66,7 @@ fn without_effect(is_set: &dyn Fn(&str) -> bool) -> Option<Finding> {
     let are = if set.len() == 1 { "is" } else { "are" };
     (!set.is_empty()).then(|| {
         let found = format!("{} {are} set, but http.listen is off, so nothing is served", set.join(", "));
-        Finding::warning(CHECK, found, "set http.listen = \"127.0.0.1:8080\", or take them out")
+        Finding::warning(CHECK, found, "set http.listen = \"127.0.0.1:8080\", or remove them")
     })
 }
 
@@ -91,7 +91,7 @@ mod tests {
         for (config, part) in [
             (at("off", Vec::new()), "http.listen is off"),
             (at("127.0.0.1:8080", Vec::new()), "every program of this machine is an administrator"),
-            (at("127.0.0.1:8080", vec![token()]), "for this machine alone; 1 token"),
+            (at("127.0.0.1:8080", vec![token()]), "for this machine only; 1 token"),
             (at("0.0.0.0:8080", vec![token()]), "which other machines can reach, without TLS; 1 token"),
         ] {
             let said = said(&config, &[]);

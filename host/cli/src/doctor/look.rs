@@ -48,7 +48,7 @@ pub(super) fn settings(settings: &Settings) -> Vec<Finding> {
 pub(super) fn missing_file(file: &Path, settings: &Settings) -> Finding {
     let what = format!("the SQLite file {} does not exist", file.display());
     let fix = format!(
-        "outbox migrate up{}\nor correct database.url; the rest of the examination needs the file",
+        "outbox migrate up{}\nor correct database.url; the other checks need the file",
         settings.flags(&["database.url"])
     );
     Finding::fault("connection", what, fix)

@@ -57,7 +57,7 @@ impl Matching {
                 let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
                 let others =
                     others.map_or_else(String::new, |others| format!("; {} of other routes", count(others, "dead event")));
-                format!("no dead event that matches is of a route that the component answers{names}{others}")
+                format!("no matching dead event has a route that the component answers{names}{others}")
             }
         }
     }

@@ -101,7 +101,7 @@ impl Client {
         let (head, body) = answer.into_parts();
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
         let body = Limited::new(body, MOST).collect().await;
-        let body = body.map_err(|error| self.foreign("the answer broke off", Text(error.to_string())).passing())?.to_bytes();
+        let body = body.map_err(|error| self.foreign("the answer was cut off", Text(error.to_string())).passing())?.to_bytes();
         if kind == "application/problem+json"
             && let Ok(problem) = serde_json::from_slice::<Problem>(&body)
         {
@@ -110,7 +110,7 @@ impl Client {
         if head.status.is_redirection() {
             let to = head.headers.get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("another address");
             let what = format!(
-                "{} sends requests on to {}, which is not followed; give that address with --url",
+                "{} redirects to {}, and redirects are not followed; give that address with --url",
                 self.base(),
                 shown(to)
             );
@@ -120,13 +120,13 @@ impl Client {
             return Err(self.not_a_host(head.status));
         }
         serde_json::from_slice(&body).map_err(|error| {
-            self.foreign("its answer is not the one that this program knows: host and program are of different versions", error)
+            self.foreign("this program does not know the form of its answer: host and program have different versions", error)
         })
     }
 
     /// Something answers that is no host of ours, or stands before one.
     fn not_a_host(&self, status: StatusCode) -> Refused {
-        let what = format!("{} answers {status}, and not as an outbox host does", self.base());
+        let what = format!("{} answers {status}, but not as an outbox host does", self.base());
         let fix =
             "check --url: it is what the host says after `listening on`, or the address of the proxy before it".to_owned();
         let refused = Refused::Failure(Failure::new(Exit::Unreachable, what).details(vec![fix]));
@@ -149,10 +149,11 @@ impl Client {
         let what = if error.is_connect() {
             format!("the host at {base} cannot be reached")
         } else {
-            format!("the connection to the host at {base} broke off before it answered")
+            format!("the connection to the host at {base} was closed before it answered")
         };
         let fix = if chain.contains("certificate") || chain.contains("UnknownIssuer") {
-            "this machine does not trust its certificate; with an authority of your own, name its file in SSL_CERT_FILE"
+            "this machine does not trust its certificate; if you use your own certificate authority, set SSL_CERT_FILE to \
+             its file"
                 .to_owned()
         } else if chain.contains("InvalidContentType") {
             "it answers without TLS: write --url http://… instead of https://…".to_owned()

@@ -71,10 +71,10 @@ impl Refused {
         let (exit, fix) = match problem.code.as_str() {
             "unauthorized" => (
                 Exit::Config,
-                "give a token of this host with OUTBOX_TOKEN or --token '${file:PATH}'; `outbox token new` makes one",
+                "give a token of this host with OUTBOX_TOKEN or --token '${file:PATH}'; `outbox token new` creates one",
             ),
             "token_expired" => {
-                (Exit::Config, "make another with `outbox token new`, and put its lines into the host's outbox.toml")
+                (Exit::Config, "create another with `outbox token new`, and put its lines into the host's outbox.toml")
             }
             "forbidden" => (Exit::Config, "use a token with that role; `outbox token new --help` says what each role may do"),
             "foreign_host" => {
@@ -84,7 +84,7 @@ impl Refused {
             "wrong_state" | "count_changed" => (Exit::Conflict, ""),
             "bad_request" | "malformed_json" | "invalid" | "method_not_allowed" | "unsupported_media_type" => (Exit::Usage, ""),
             "database_unavailable" => {
-                (Exit::Unreachable, "try again when the host has its database again; its log says what is wrong")
+                (Exit::Unreachable, "try again when the host can reach its database again; its log says what is wrong")
             }
             "starting" | "stopping" | "busy" => (Exit::Unreachable, "try again in a moment"),
             "too_large" => (Exit::Failed, "raise http.max_body or http.max_events of the host, or write to its database"),

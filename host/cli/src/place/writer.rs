@@ -187,7 +187,7 @@ impl Body {
 
     /// What is told to somebody who stopped waiting for the answer.
     fn unanswered(&self, flags: &Flags) -> String {
-        format!("{}, but not before a minute from now: the host may still be at work on the request", self.doubt(flags))
+        format!("{}, but wait a minute first: the host may still be working on the request", self.doubt(flags))
     }
 
     /// What is told when no host has taken the request.
@@ -204,10 +204,13 @@ impl Body {
 fn doubt(first: EventId, events: usize, flags: &Flags) -> String {
     let show = flags.command(&format!("outbox event show {first}"));
     if events == 1 {
-        return format!("whether the event {first} was written is not known; `{show}` tells");
+        return format!("it is not known whether the event {first} was written; run `{show}` to find out");
     }
     let events = output::count(events as u64, "event");
-    format!("whether {events} from {first} on were written is not known: all of them were or none, and `{show}` tells which")
+    format!(
+        "it is not known whether {events} from {first} on were written; either all of them were or none, and `{show}` \
+         shows which"
+    )
 }
 
 /// The requests that write these events.

@@ -19,12 +19,12 @@ pub(super) async fn list(here: bool, output: Output, config: &Config) -> Result<
     let dir = config.plugins.dir.display();
     if let Some(failure) = unknown {
         tell_of_strays(&config.plugins.dir);
-        return Err(failure.detail(format!("the list has what {dir} holds; the plugins of running hosts are unknown")));
+        return Err(failure.detail(format!("this list shows the plugins in {dir}; the plugins of running hosts are unknown")));
     }
     match (asked, plugins.is_empty()) {
-        (true, true) => eprintln!("the hosts that run serve no plugins"),
+        (true, true) => eprintln!("the running hosts serve no plugins"),
         (false, true) => eprintln!("{dir} holds no plugins; copy a component there as NAME.wasm"),
-        (false, false) if !here => eprintln!("no host runs on this table: this is what {dir} holds"),
+        (false, false) if !here => eprintln!("no host runs on this table: these are the plugins in {dir}"),
         _ => {}
     }
     if !asked {

@@ -21,7 +21,7 @@ use crate::output::{self, Colour, Format, count, paint, shown};
 /// attempt, and payload, payload_text, payload_base64 or payload_file), config, secrets and state as the plugin finds them, and
 /// expect: the answer (done, retry-after, dead, retryable, retryable-after, unrecoverable, failure), after, text, code, and the
 /// effects emitted, state, log, requests (method, url, headers, body) and messages (sink, id, subject, key, content_type, headers,
-/// body). What expect leaves out is not looked at; of a JSON body, the parts that it names are.
+/// body). Fields missing from expect are ignored. JSON bodies are compared only on the given fields.
 ///
 /// Each request and message needs a reply in its case: http = [{ method, url, and status, headers and body, or unavailable =
 /// "why" }], publish = [{ sink, and nothing more when it is confirmed, or rejected = "why", or unavailable = "why" }].

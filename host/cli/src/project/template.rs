@@ -65,7 +65,7 @@ pub(super) fn steps(language: Language, name: &str) -> Vec<(String, &'static str
         (toolchain::setup(language).to_owned(), "installs the toolchain, once"),
         ("outbox plugin build".to_owned(), "makes the component"),
         (format!("outbox plugin test {name}.wasm --cases cases"), "the rules of every plugin, and your own cases"),
-        ("outbox plugin dev".to_owned(), "builds at every save, and shows what becomes of fixtures/event.json"),
+        ("outbox plugin dev".to_owned(), "rebuilds at every save, and shows what happens to fixtures/event.json"),
     ]
 }
 

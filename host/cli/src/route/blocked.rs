@@ -78,7 +78,7 @@ async fn way_on(
     let resumes = |action: &&Action| matches!(action.code, ActionCode::ResumeRoute | ActionCode::ResumePattern);
     let next = match explained.state {
         State::DeadBlocking => format!(
-            "it is dead: `{}` delivers it again, and `{}` lets the others go on",
+            "it is dead: `{}` delivers it again, and `{}` unblocks the others",
             of_it("dead replay"),
             of_it("dead skip")
         ),
@@ -87,7 +87,7 @@ async fn way_on(
             format!("its route is paused: `{}`", resume.join("`, `"))
         }
         State::Parked => match &blocked.parked {
-            None => format!("its pause is over: it goes on when a host runs that answers {}", shown(&explained.route)),
+            None => format!("its pause is over: it is delivered when a host that answers {} runs", shown(&explained.route)),
             Some(reason) => {
                 let misspelt = route(&blocked.key).is_some_and(|route| may_be_misspelt(reason, &route, routes));
                 let way_out = if misspelt { format!("; if that name is a mistake, {MISSPELT}") } else { String::new() };

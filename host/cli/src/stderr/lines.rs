@@ -147,7 +147,7 @@ impl Queue {
                 let dropped = std::mem::take(&mut state.dropped);
                 // It comes back into the queue as a line like all others.
                 drop(state);
-                tracing::warn!(target: NOTICE, dropped, "log lines were dropped: nobody took them from standard error in time");
+                tracing::warn!(target: NOTICE, dropped, "log lines were dropped: standard error was not read in time");
                 noticed = Some(Instant::now());
                 state = self.lock();
             }

@@ -54,7 +54,7 @@ impl Mode {
         (self != Self::WriterOnly && purge.undelivered_retention.is_some()).then(|| {
             format!(
                 "{prefix}.undelivered_retention is set, but the mode is {}: it deletes events that were never delivered, and is for \
-                 writer_only alone; take it out",
+                 writer_only alone; remove it",
                 self.as_str()
             )
         })

@@ -66,7 +66,7 @@ pub(super) fn variable(name: &str, value: &str, known: &[String]) -> Variable {
         "LOG" => Variable::Setting(vec!["log".to_owned(), "level".to_owned()]),
         "MODE" => Variable::Setting(vec!["mode".to_owned()]),
         // Whoever sets it expects commands to ask that host, and not to change the database of this one.
-        "URL" => Variable::Mistyped("no variable names the host to ask; give --url, and unset it".to_owned()),
+        "URL" => Variable::Mistyped("no variable sets the address of a host; use --url, and unset this variable".to_owned()),
         _ if rest.starts_with("PLUGIN__") && known.contains(&lower.replace("plugin__", "plugins.")) => {
             Variable::Mistyped(format!("write OUTBOX_{}", rest.replace("PLUGIN__", "PLUGINS__")))
         }
@@ -161,7 +161,7 @@ mod tests {
             ("OUTBOX_DATABASE_PORT", "write OUTBOX_DATABASE__PORT"),
             ("OUTBOX_PLUGIN__DIR", "write OUTBOX_PLUGINS__DIR"),
             ("OUTBOX_DATABASE", "write OUTBOX_DATABASE_URL"),
-            ("OUTBOX_URL", "no variable names the host to ask; give --url, and unset it"),
+            ("OUTBOX_URL", "no variable sets the address of a host; use --url, and unset this variable"),
         ] {
             assert_eq!(of(name, "5432"), Variable::Mistyped(meant.to_owned()), "{name}");
         }

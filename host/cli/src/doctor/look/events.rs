@@ -32,7 +32,8 @@ pub(in crate::doctor) fn events(stats: &Stats, oldest: OldestWait, flags: &Flags
         OldestWait::Short(age) => Finding::good("pending", waited(age)),
         OldestWait::Explained(age) => Finding::good("pending", format!("{}; hosts report why events wait", waited(age))),
         OldestWait::TooSlow(age) => {
-            let fix = "see what holds it: outbox event list --status new --limit 1, then outbox event why ID; more workers or hosts help when all are busy";
+            let fix = "find out what holds it: outbox event list --status new --limit 1, then outbox event why ID; more \
+                       workers or hosts help when all are busy";
             Finding::warning("pending", format!("a due event has waited for a host for {}", span(age)), fix)
         }
     });
@@ -82,8 +83,8 @@ pub(in crate::doctor) fn retries(waiting: u64, newest: &[Record], flags: &Flags)
     let said = error.map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
     let is_breakage = error.and_then(|error| Cause::from_code(error_kind(error))).is_some_and(Cause::is_breakage);
     let breaker = if is_breakage {
-        "\nthe breaker of a listener that keeps breaking opens for breaker.pause, again and again: the log of its host says `the \
-         listener keeps breaking`"
+        "\nif a listener keeps breaking, its breaker opens for breaker.pause again and again; the log of its host then says \
+         `the listener keeps breaking`"
     } else {
         ""
     };
@@ -109,12 +110,12 @@ pub(in crate::doctor) fn dead(dead: u64, newest: &[Record], changes: &[Change], 
     let last = last.map_or_else(String::new, |last| format!("; last {}", relative_to(last, now)));
     let said = error.map_or_else(String::new, |error| format!("; most often: {}{last}", short(error, 160)));
     let before = if error.is_some_and(is_unroutable) {
-        "before a replay, add a plugin, listener or relay for their routes, or they are given up again"
+        "before a replay, add a plugin, listener or relay for their routes, or the events are given up again"
     } else {
-        "before a replay, see that its cause is gone, or they are given up again"
+        "before a replay, make sure that the cause is gone, or the events are given up again"
     };
     let commands =
-        [("list", "shows them"), ("replay ID", "delivers one again, --all all of them"), ("discard ID", "deletes one")];
+        [("list", "shows them"), ("replay ID", "delivers one again, --all delivers all"), ("discard ID", "deletes one")];
     let commands = commands.map(|(words, what)| format!("{}  {what}", flags.command(&format!("outbox dead {words}"))));
     let what = format!("{} given up{said}", count(dead, "event"));
     let what = match first {

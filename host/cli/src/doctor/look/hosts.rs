@@ -32,7 +32,7 @@ pub(in crate::doctor) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) ->
     if live.len() > 1
         && let Some(alone) = live.iter().find(|node| node.mode == ALONE)
     {
-        let what = format!("{} runs as {ALONE}, but others work on the table, too: {}", alone.label, others(alone));
+        let what = format!("{} runs as {ALONE}, but other hosts work on the table, too: {}", alone.label, others(alone));
         let fix = "stop all but one, or set mode = \"multi_node\" for all of them; one that was killed is forgotten when its lease ends";
         findings.push(Finding::warning("nodes", what, fix));
     }
@@ -40,8 +40,8 @@ pub(in crate::doctor) fn nodes(nodes: &[NodeRecord], without_lock: &[String]) ->
         && live.iter().any(|node| node.mode != ordered.mode)
     {
         let mode = &ordered.mode;
-        let what = format!("{} keeps an order ({mode}) that other hosts do not: {}", ordered.label, others(ordered));
-        findings.push(Finding::fault("nodes", what, format!("set mode = \"{mode}\" for all of them, or for none")));
+        let what = format!("{} keeps an order ({mode}) that other hosts do not keep: {}", ordered.label, others(ordered));
+        findings.push(Finding::fault("nodes", what, format!("set mode = \"{mode}\" for all of them, or for no host")));
     }
     let versions: BTreeSet<&str> = live.iter().map(|node| node.version.as_str()).collect();
     let version = versions.into_iter().collect::<Vec<_>>().join(" and ");
@@ -68,13 +68,14 @@ pub(in crate::doctor) fn vanished(nodes: &[NodeRecord], now: Timestamp, lease: D
     }
     let one = |node: &&NodeRecord| {
         let ago = relative_to(node.alive_until.min(now), now);
-        format!("{} vanished {ago} without a stop: it was killed, stands still, or cannot reach the database", node.label)
+        format!("{} vanished {ago} without a stop: it was killed, is frozen, or cannot reach the database", node.label)
     };
     let mut what: Vec<String> = vanished.iter().take(LISTED).map(one).collect();
     if vanished.len() > LISTED {
         what.push(format!("and {} more", vanished.len() - LISTED));
     }
-    let fix = "look at its process, its log and its way to the database, and start it again; this is forgotten 15 min after it vanished";
+    let fix = "check its process, its log and its connection to the database, and start it again; this warning ends 15 min \
+               after it vanished";
     Some(Finding::warning("nodes", what.join("\n"), fix))
 }
 

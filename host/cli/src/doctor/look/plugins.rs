@@ -78,7 +78,7 @@ fn absent(dir: &str, required: &BTreeSet<String>, found: &[PluginStatus]) -> Vec
     let is_absent = |name: &&String| !found.iter().any(|plugin| plugin.name == **name);
     let finding = |name: &String| {
         let what = format!("plugins.required names {name}, but {dir} holds no {name}.wasm, so a host does not become ready");
-        let fix = format!("copy the component to {dir}/{name}.wasm, or take {name} out of plugins.required");
+        let fix = format!("copy the component to {dir}/{name}.wasm, or remove {name} from plugins.required");
         Finding::fault("plugins", what, fix)
     };
     required.iter().filter(is_absent).map(finding).collect()
@@ -118,9 +118,9 @@ pub(super) fn cannot_serve(plugin: &PluginStatus) -> Finding {
         return Finding::fault("plugins", format!("{name} cannot serve: {why}"), fix);
     }
     let version =
-        plugin.version.as_deref().map_or_else(|| "the version before".to_owned(), |version| format!("version {version}"));
+        plugin.version.as_deref().map_or_else(|| "the previous version".to_owned(), |version| format!("version {version}"));
     let routes = short(&names(&plugin.routes), 100);
-    let what = format!("{name}: its file cannot serve as it is now: {why}; {version}, which served before, answers {routes}");
+    let what = format!("{name}: its current file cannot serve: {why}; {version}, which served before, still answers {routes}");
     Finding::warning("plugins", what, fix)
 }
 
@@ -133,6 +133,6 @@ pub(in crate::doctor) fn served_elsewhere(nodes: &[NodeRecord], dir: &Path, flag
     let again = flags.command(&format!("outbox doctor --plugins {dir_there}"));
     let others = dirs.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let lacks = if dir.exists() { "holds no plugins" } else { "does not exist here" };
-    let what = format!("{} {lacks}, but hosts that run serve plugins from {others}; to look at those: {again}", dir.display());
+    let what = format!("{} {lacks}, but running hosts serve plugins from {others}; to check those: {again}", dir.display());
     Some(Finding::good("plugins", what))
 }

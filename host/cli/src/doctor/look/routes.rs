@@ -82,7 +82,7 @@ fn paused(known: &RouteRecord, routes: &[RouteRecord], parked: &[Record], here: 
     let since = known.paused_at.map_or_else(String::new, |since| format!(" for {}", span(now.since(since))));
     let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
     let held = if held > 0 { format!("; {up_to}{} held back", count(held, "event")) } else { String::new() };
-    let fix = format!("when that is over: {}", here.flags.command(&resume_command(route)));
+    let fix = format!("to resume it: {}", here.flags.command(&resume_command(route)));
     let what = format!("{route} has been paused by {by}{since}{why}{held}");
     Finding::problem(Severity::Warning, CHECK, what, fix, all)
 }

@@ -137,7 +137,7 @@ fn every_plugin_is_told_of_and_a_section_without_one_too() {
         said,
         [
             "bad cannot serve: it is no component",
-            "older: its file cannot serve as it is now: its manifest does not load; version 1.2.3, which served before, answers \
+            "older: its current file cannot serve: its manifest does not load; version 1.2.3, which served before, still answers \
              Order/OrderPlaced",
             "the configuration has a section [plugins.absent], but plugins holds no absent.wasm",
             "good 1.2.3 answers Order/OrderPlaced"
@@ -189,7 +189,7 @@ fn dead_events_are_told_with_what_most_of_them_say_and_a_replay_that_would_not_h
         "{unanswered:?}"
     );
     assert_eq!(failing.found, "1 event given up; most often: fuel: used up 5; last 3 h ago");
-    assert!(first(&failing).is_some_and(|fix| fix.contains("see that its cause is gone")), "{failing:?}");
+    assert!(first(&failing).is_some_and(|fix| fix.contains("make sure that the cause is gone")), "{failing:?}");
     assert!(failing.fix.as_deref().is_some_and(|fix| fix.contains("outbox dead replay ID  delivers one again")), "{failing:?}");
     assert_eq!(dead(0, &[], &[], &Flags::default(), NOW).severity, Severity::Good);
 }

@@ -129,7 +129,7 @@ fn in_charts(changes: &[Change], now: Timestamp) -> Vec<(Timestamp, String)> {
 fn waits(frame: &Frame, snapshot: &Snapshot, in_hand: usize) -> Markup {
     let stats = &snapshot.stats;
     let states = [
-        (Stand::Waiting, stats.new, "new", "not attempted yet, or put off by their listener"),
+        (Stand::Waiting, stats.new, "new", "not attempted yet, or deferred by their listener"),
         (Stand::Retry, stats.retry, "retry", "failed, and will be retried"),
         (Stand::Parked, stats.parked, "parked", "waiting for a listener, or for a pause to end"),
         (Stand::Blocked, stats.blocked, "blocked", "waiting behind an earlier event of their aggregate"),

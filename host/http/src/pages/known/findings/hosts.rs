@@ -69,7 +69,7 @@ pub(super) fn vanished_hosts(snapshot: &Snapshot, now: Timestamp) -> Option<Find
     let sentence = match vanished.as_slice() {
         [] => return None,
         [node] => format!(
-            "Host {} vanished {} without a stop: it was killed, stands still, or cannot reach the database.",
+            "Host {} vanished {} without a stop: it was killed, is frozen, or cannot reach the database.",
             visible(&node.label),
             relative_to(node.alive_until.min(now), now)
         ),
@@ -77,7 +77,7 @@ pub(super) fn vanished_hosts(snapshot: &Snapshot, now: Timestamp) -> Option<Find
             let named: Vec<String> = nodes.iter().take(ONE_BY_ONE).map(|node| visible(&node.label)).collect();
             let and_more = if nodes.len() > named.len() { ", …" } else { "" };
             format!(
-                "{} hosts vanished without a stop ({}{and_more}): they were killed, stand still, or cannot reach the database.",
+                "{} hosts vanished without a stop ({}{and_more}): they were killed, are frozen, or cannot reach the database.",
                 nodes.len(),
                 named.join(", ")
             )

@@ -84,13 +84,12 @@ fn a_host_that_is_gone_is_missed_for_a_while_after_others_have_taken_over_all_th
     let with = |nodes: Vec<NodeRecord>| said(Snapshot { nodes, ..snapshot() });
     assert_eq!(
         with(vec![node("web-1 7", now()), gone(0, 240)]),
-        ["Host web-2 123 vanished 4 min ago without a stop: it was killed, stands still, or cannot reach the database."]
+        ["Host web-2 123 vanished 4 min ago without a stop: it was killed, is frozen, or cannot reach the database."]
     );
     assert_eq!(
         with(vec![node("web-1 7", now()), gone(0, 240), gone(0, 250)]),
-        [
-            "2 hosts vanished without a stop (web-2 123, web-2 123): they were killed, stand still, or cannot reach the database."
-        ]
+        ["2 hosts vanished without a stop (web-2 123, web-2 123): they were killed, are frozen, or cannot reach the \
+             database."]
     );
     assert_eq!(with(vec![node("web-1 7", now()), gone(0, 3_600)]), Vec::<String>::new(), "it is gone for good");
     assert_eq!(
