@@ -158,7 +158,7 @@ fn an_address_that_others_can_reach_is_refused_without_a_token() {
     assert!(ended.stderr.contains("--listen: http.listen is 0.0.0.0:0, which other machines can reach"), "{}", ended.stderr);
     let ended = place.run(&["run", "--plugins", "plugins", "--listen", "8080"]);
     assert_eq!(ended.code, Some(4), "{}", ended.stderr);
-    assert!(ended.stderr.contains("`8080` is no address to listen on"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("`8080` is not an address to listen on"), "{}", ended.stderr);
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Access {
                 && !self.open
                 && let Some(header) = PASSED_ON.iter().find(|header| headers.contains_key(**header))
             {
-                let detail = format!("a proxy passed this request on (it has the header {header}): then the host needs tokens");
+                let detail = format!("a proxy forwarded this request (it has the header {header}), so the host needs tokens");
                 return Err(Problem::new(Kind::Unauthorized, detail));
             }
             if self.open || is_local {

@@ -92,8 +92,5 @@ impl FromRequestParts<Host> for Admin {
 fn check_parameters(parts: &Parts) -> Result<(), Problem> {
     let Some(query) = parts.uri.query().filter(|query| !query.is_empty()) else { return Ok(()) };
     let name = query.split(['=', '&']).next().unwrap_or_default();
-    Err(Problem::field(
-        name,
-        "a request that changes something has no parameters in its address; write it into the JSON of the body",
-    ))
+    Err(Problem::field(name, "a request that changes something takes no query parameters; write it into the JSON body"))
 }

@@ -33,7 +33,7 @@ async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
     let mut chunks = body.into_data_stream();
     let (mut whole, mut length) = (BytesMut::new(), 0_usize);
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| Problem::new(Kind::BadRequest, format!("the body broke off: {error}")))?;
+        let chunk = chunk.map_err(|error| Problem::new(Kind::BadRequest, format!("the body was cut off: {error}")))?;
         length = length.saturating_add(chunk.len());
         if length <= most {
             whole.extend_from_slice(&chunk);

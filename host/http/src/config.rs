@@ -122,7 +122,7 @@ impl HttpConfig {
         for (number, token) in self.tokens.iter().enumerate() {
             if token.name.is_empty() || token.name.chars().any(char::is_control) {
                 faults.push(format!(
-                    "{prefix}.tokens[{number}].name is {:?}, which nobody can read; the audit log needs a name",
+                    "{prefix}.tokens[{number}].name is {:?}, which is not readable; the audit log needs a name",
                     token.name
                 ));
             } else if let Some(first) = self.tokens[..number].iter().position(|other| other.name == token.name) {
@@ -149,7 +149,7 @@ pub enum Listen {
 
 /// A text that is no address to listen on. The message says what one looks like.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no address to listen on; write it like 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080, or off")]
+#[error("`{0}` is not an address to listen on; write it like 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080, or off")]
 pub struct ListenError(String);
 
 impl FromStr for Listen {
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(at("localhost:1").as_deref(), Ok("127.0.0.1:1"));
         assert_eq!(at("http://[::1]:8080/").as_deref(), Ok("[::1]:8080"));
         assert_eq!((at("off").as_deref(), at("none").as_deref()), (Ok("off"), Ok("off")));
-        assert!(at("8080").unwrap_err().contains("`8080` is no address to listen on"));
+        assert!(at("8080").unwrap_err().contains("`8080` is not an address to listen on"));
     }
 
     #[test]

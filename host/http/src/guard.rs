@@ -148,7 +148,7 @@ fn check_site(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     if same {
         return Ok(());
     }
-    Err(Problem::new(Kind::CrossSite, "a browser sends this request for a page of another site; nothing was done"))
+    Err(Problem::new(Kind::CrossSite, "a browser sent this request for a page of another site; nothing was done"))
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ impl Parts {
             alone = self.confirming.clone().lock_owned() => Ok(Confirming(alone)),
             () = cut_off.wait() => Err(CutOff::problem()),
             () = tokio::time::sleep(READ_WITHIN) => {
-                Err(Problem::new(Kind::Busy, "the host begins another replay or purge; send the request again in a moment"))
+                Err(Problem::new(Kind::Busy, "the host is starting another replay or purge; send the request again in a moment"))
             }
         }
     }

@@ -64,7 +64,7 @@ fn describe(table: Vec<Endpoint>, config: &HttpConfig) -> OpenApi {
 
 fn security() -> SecurityScheme {
     let about = "A token from `outbox token new`: `Authorization: Bearer obx_…`. Its role is viewer, operator or admin; each role may also do \
-                 what the roles before it may do. A host on a loopback address without tokens asks for none.";
+                 what the roles before it may do. A host on a loopback address without tokens requires none.";
     SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(about)).build())
 }
 

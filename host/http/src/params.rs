@@ -31,7 +31,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
         let Query(pairs) =
             query.map_err(|error| Problem::new(Kind::BadRequest, format!("the query cannot be read: {error}")))?;
         if let Some((name, _)) = pairs.iter().find(|(_, value)| value.contains('\0')) {
-            return Err(Problem::field(name, "it holds a NUL, which no text of an event does"));
+            return Err(Problem::field(name, "it contains a NUL character, which no text of an event contains"));
         }
         // A filter from a variable that is not set must not mean everything.
         if let Some((name, _)) = pairs.iter().find(|(_, value)| value.is_empty()) {
@@ -113,7 +113,7 @@ impl Params {
     /// # Errors
     /// 422 with every parameter that is unknown, or does not read as it should.
     pub(super) fn finish(self) -> Result<(), Problem> {
-        let unknown = self.pairs.into_iter().map(|(name, _)| FieldError::new(name, "this parameter is not known here"));
+        let unknown = self.pairs.into_iter().map(|(name, _)| FieldError::new(name, "this parameter is unknown"));
         let errors: Vec<FieldError> = self.errors.into_iter().chain(unknown).collect();
         if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors)) }
     }

@@ -77,8 +77,8 @@ impl Server {
         let refused = |source: std::io::Error| {
             let why = match source.kind() {
                 std::io::ErrorKind::AddrInUse => "another program listens there; stop it, or choose another address",
-                std::io::ErrorKind::AddrNotAvailable => "it is no address of this machine; choose another one",
-                std::io::ErrorKind::PermissionDenied => "this user may not; choose a port above 1023",
+                std::io::ErrorKind::AddrNotAvailable => "it is not an address of this machine; choose another one",
+                std::io::ErrorKind::PermissionDenied => "this user may not use this port; choose one above 1023",
                 _ => "the operating system refuses",
             };
             ServeError::Bind { address: wanted, why, source }

@@ -39,8 +39,7 @@ pub(super) fn structured(text: &str) -> Result<Envelope, Fault> {
     let built = match (data, base64) {
         (Some(_), Some(_)) => return Err(Fault::new("data", "data and data_base64 exclude each other")),
         (None, Some(base64)) => {
-            let text: String =
-                serde_json::from_str(base64.get()).map_err(|_| Fault::new("data_base64", "it is no text of base64"))?;
+            let text: String = serde_json::from_str(base64.get()).map_err(|_| Fault::new("data_base64", "it is not base64"))?;
             let bytes = data_encoding::BASE64.decode(text.as_bytes());
             payload(builder, &kind, bytes.map_err(|error| Fault::new("data_base64", error.to_string()))?)
         }
@@ -101,7 +100,7 @@ fn attribute(name: &str, value: &RawValue) -> Result<Option<String>, Fault> {
         _ if TEXTS.contains(&name) => Err(Fault::new(name, "it is no text")),
         Ok(Value::Bool(value)) => Ok(Some(value.to_string())),
         Ok(Value::Number(number)) if number.is_i64() => Ok(Some(number.to_string())),
-        _ => Err(Fault::new(name, "an attribute is a text, a whole number or a truth value")),
+        _ => Err(Fault::new(name, "an attribute is a string, an integer or a boolean")),
     }
 }
 

@@ -79,7 +79,7 @@ impl Form {
         } else {
             // Every JSON value may be an element here, so that an error is one of JSON's own.
             serde_json::from_str(text).map_err(|error| match error.classify() {
-                serde_json::error::Category::Data => Problem::field("body", "it is no array of events"),
+                serde_json::error::Category::Data => Problem::field("body", "it is not an array of events"),
                 _ => malformed(error),
             })?
         };
@@ -89,7 +89,7 @@ impl Form {
         }
         let read = |element: &RawValue| {
             if !element.get().starts_with('{') {
-                return Err(Fault::new("body", "it is no JSON object"));
+                return Err(Fault::new("body", "it is not a JSON object"));
             }
             match self {
                 Self::Envelope => Envelope::from_json(element.get().as_bytes()).map_err(|error| of_json(&error)),

@@ -126,11 +126,14 @@ impl Oldest {
     fn of(age: Option<Duration>, time: Option<Timestamp>, kept: Option<Duration>) -> Result<Self, Problem> {
         match (age, time) {
             (Some(_), Some(_)) => {
-                Err(Problem::field("finished_before", "it is given beside older_than; send only one of them"))
+                Err(Problem::field("finished_before", "it cannot be combined with older_than; send only one of them"))
             }
             (None, Some(time)) => Ok(Self::Time(time)),
             (age, None) => age.or(kept).map(Self::Age).ok_or_else(|| {
-                Problem::field("older_than", "say how old dead events must be, such as 90d: this host keeps them for ever")
+                Problem::field(
+                    "older_than",
+                    "give the age of the dead events to delete, such as 90d: this host keeps them forever",
+                )
             }),
         }
     }

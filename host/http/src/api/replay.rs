@@ -83,7 +83,7 @@ impl Replay {
             return Err(Problem::field("reason", detail));
         }
         if let Some(after) = self.after.filter(|after| i64::try_from(*after).is_err()) {
-            return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));
+            return Err(Problem::field("after", format!("it is {after}; write the `next` of the previous request")));
         }
         if self.dry_run && self.after.is_some() {
             return Err(Problem::field("after", "a dry run counts all events; leave it out"));

@@ -158,7 +158,7 @@ pub(super) async fn follow(
     params.finish()?;
     let most = host.config.max_streams;
     let Some(place) = host.stream_place() else {
-        return Err(Problem::new(Kind::Busy, format!("{most} clients follow already; ask for /v1/stats instead")));
+        return Err(Problem::new(Kind::Busy, format!("{most} clients follow the stream already; use /v1/stats instead")));
     };
     let stopping = stopping.map(|Extension(stopping)| stopping);
     let peer = peer.map(|Extension(peer)| peer);

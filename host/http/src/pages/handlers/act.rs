@@ -46,7 +46,7 @@ pub(crate) async fn one(
         _ => store.discard(id, None, &audit),
     };
     if !visit.answer(changed).await? {
-        return Err(too_late(&visit, "The event is no longer dead, or no longer exists: somebody else was faster."));
+        return Err(too_late(&visit, "The event is no longer dead, or no longer exists: it was changed in the meantime."));
     }
     visit.pages.host.tell_hosts().await;
     let to = if action == "discard" { "dead".to_owned() } else { format!("events/{}", encoded(id.as_str())) };
@@ -149,7 +149,7 @@ pub(crate) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
         (
             format!("Pause the route {name}"),
             format!(
-                "Every host stops calling the listener within {}; calls that have begun are finished. Until somebody resumes the route, its events wait: {} now, and all new ones. No event is lost, and waiting does not count as a failure.",
+                "Every host stops calling the listener within {}; calls that have begun are finished. Until the route is resumed, its events wait: {} now, and all new ones. No event is lost, and waiting does not count as a failure.",
                 span(PAUSE_KNOWN_WITHIN),
                 count(waiting, "event")
             ),
@@ -187,7 +187,7 @@ pub(crate) async fn route(visit: Visit, Path(action): Path<String>, Form(form): 
     let store = &visit.pages.host.store;
     let changed = if action == "pause" { store.pause(&route, &audit) } else { store.resume(&route, &audit) };
     if !visit.answer(changed).await? {
-        return Err(too_late(&visit, "The route is already in that state: somebody else was faster."));
+        return Err(too_late(&visit, "The route is already in that state: it was changed in the meantime."));
     }
     visit.pages.host.tell_hosts().await;
     Ok(visit.on_to(&format!("routes?did={action}")).await)

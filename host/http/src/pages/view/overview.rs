@@ -133,7 +133,7 @@ fn waits(frame: &Frame, snapshot: &Snapshot, in_hand: usize) -> Markup {
         (Stand::Retry, stats.retry, "retry", "failed, and will be retried"),
         (Stand::Parked, stats.parked, "parked", "waiting for a listener, or for a pause to end"),
         (Stand::Blocked, stats.blocked, "blocked", "waiting behind an earlier event of their aggregate"),
-        (Stand::Dead, stats.dead, "dead", "given up; somebody has to replay, skip or discard them"),
+        (Stand::Dead, stats.dead, "dead", "given up; replay, skip or discard them"),
     ];
     let busy = busiest(&snapshot.routes);
     html! {
@@ -153,7 +153,7 @@ fn waits(frame: &Frame, snapshot: &Snapshot, in_hand: usize) -> Markup {
             }
         }
         p.quiet {
-            (number(in_hand as u64)) " in the hands of this host · " (number(stats.in_flight)) " claimed by a host now · "
+            (number(in_hand as u64)) " in flight on this host · " (number(stats.in_flight)) " claimed by a host now · "
             (number(stats.done)) " done, kept until purged"
             @if let Some(counted) = frame.counted() { " · " (counted) }
         }
