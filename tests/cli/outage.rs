@@ -1,6 +1,7 @@
-//! A database server that comes late, restarts, or takes no writes for a while.
+//! A database that comes late, restarts, or takes no writes for a while.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use servers::{Database, Durability, Server, Stop};
@@ -8,7 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers};
-use crate::program::{Place, run};
+use crate::program::{Host, Place, run};
 
 const EVENTS: usize = 600;
 
@@ -173,6 +174,37 @@ fn a_server_that_takes_no_writes_for_a_while_is_waited_for(name: &str, ground: &
     // Who only reads meanwhile may have nothing to complain of: nobody could write an event either.
     assert_said_once_per_outage(&node, 1);
     conclude(&format!("{name}, read-only for a while"), &ground.place, &mut [node], EVENTS, &Mode::Any.rules(), &witness);
+}
+
+/// Writes to files fail beyond the limit of file sizes, and SQLite then rolls back by itself, as on a full disk.
+#[test]
+fn host_continues_by_itself_when_its_file_takes_writes_again_on_sqlite() {
+    let place = Place::migrated();
+    place.plugin("order-mailer");
+    let mut command = place.shell("trap '' XFSZ; exec outbox run --plugins plugins --log info");
+    command.env("OUTBOX_DATABASE_URL", place.url());
+    command.envs([("OUTBOX_DISPATCHER__LEASE", "10s"), ("OUTBOX_DISPATCHER__DEADLINE", "5s")]);
+    let mut host = Host::of(command);
+    host.wait_for_line("it says that it is ready", |line| line == "ready");
+
+    limit_file_sizes(&host, "0:");
+    host.wait_for_line("its heartbeat fails", |line| line.contains("cannot write its heartbeat"));
+    limit_file_sizes(&host, "unlimited:");
+
+    host.wait_for_line("its heartbeat is written", |line| line.contains("is seen by the others again"));
+    place.order("one", "42");
+    place.wait_for("done", 1);
+    host.signal("TERM");
+    let (status, said) = host.end();
+    assert_eq!(status.code(), Some(0), "{said:#?}");
+    assert!(!said.iter().any(|line| line.contains("could not sign off")), "{said:#?}");
+}
+
+/// Sets the largest size of a file to which this process may write.
+fn limit_file_sizes(host: &Host, limit: &str) {
+    let arguments = ["--pid".to_owned(), host.id().to_string(), format!("--fsize={limit}")];
+    let set = Command::new("prlimit").args(arguments).status().expect("prlimit of util-linux is installed");
+    assert!(set.success(), "the limit of the host can be set");
 }
 
 /// Each part of the host says once per change that it cannot go on, however often it tries.

@@ -30,6 +30,7 @@ mod read_in_order;
 mod session;
 mod settle;
 mod sqlite_clock;
+mod sqlite_commit;
 mod sqlite_file;
 mod standby;
 mod state;

@@ -86,12 +86,12 @@ impl SqliteStore {
         schema::text(table, index)
     }
 
-    /// A connection that writes.
+    /// A connection that writes, in no transaction.
     ///
     /// # Errors
     /// Without a connection what `failed` makes of that; `Moved` when nobody would see what is written.
     async fn writing(&self, failed: impl FnOnce(sqlx::Error) -> StoreError) -> Result<PoolConnection<Sqlite>, StoreError> {
-        let connection = self.writer.acquire().await.map_err(failed)?;
+        let connection = write::acquire(&self.writer).await.map_err(failed)?;
         // Only now: while others had the connection, time went by.
         self.opened_file.check()?;
         Ok(connection)

@@ -133,6 +133,7 @@ impl SqliteStore {
     /// file. Best is a pool of **one** connection for all that is written (`max_connections(1)`), in which everybody waits for
     /// his turn, and another pool for what is read; with more connections, SQLite lets those wait that come late, for as long
     /// as the pool's `busy_timeout` says. Set `journal_mode` to WAL, or readers and the writer lock each other out.
+    /// After a failed COMMIT, the driver may refuse to begin a transaction on its connection. The outbox then replaces this connection.
     ///
     /// The host reads on at most four connections of its own, opened as the pool opens its own. A database in memory
     /// (`sqlite::memory:`) is read on the pool: there is no other way to it, and its events are gone with it.

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use async_trait::async_trait;
 use outbox_event::time::micros;
 use outbox_event::{AggregateType, Envelope, EventId};
-use sqlx::Executor;
-use sqlx::sqlite::{SqliteConnection, SqliteTransaction};
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteTransaction};
+use sqlx::{Connection as _, Executor, SqlSafeStr as _, Sqlite};
 
 use super::error::failed;
 use super::{Run, SqliteStore};
@@ -69,7 +70,8 @@ impl TransactionalStore for SqliteStore {
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
         let writer = self.writer.clone();
-        let transaction = in_own_task("begin a transaction", async move { writer.begin_with(BEGIN).await }, failed).await?;
+        let begun = async move { SqliteTransaction::begin(acquire(&writer).await?, Some(BEGIN.into_sql_str())).await };
+        let transaction = in_own_task("begin a transaction", begun, failed).await?;
         self.opened_file.check()?;
         Ok(transaction)
     }
@@ -119,6 +121,20 @@ impl TransactionalStore for SqliteStore {
         let list = serde_json::to_string(ids).expect("a list of texts is JSON");
         let result = self.statement(DELETE_INSERTED).bind(list).execute(connection).await;
         result.map(drop).map_err(|error| failed("delete inserted events", error))
+    }
+}
+
+/// A connection that is in no transaction. SQLite itself rolls back if a COMMIT fails, or a statement on a full disk. The driver's
+/// ROLLBACK then fails, so the driver counts that transaction for ever and does not begin another on its connection.
+pub(super) async fn acquire(pool: &SqlitePool) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
+    // They are closed after another connection is open. The last connection to be closed removes the -wal, or a database in memory.
+    let mut unusable = Vec::new();
+    loop {
+        let connection = pool.acquire().await?;
+        if !connection.is_in_transaction() {
+            return Ok(connection);
+        }
+        unusable.push(connection.detach());
     }
 }
 
