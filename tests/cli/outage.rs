@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers};
-use crate::program::{Host, Place, run};
+use crate::program::{Ended, Host, Place, run};
 
 const EVENTS: usize = 600;
 
@@ -189,6 +189,11 @@ fn host_continues_by_itself_when_its_file_takes_writes_again_on_sqlite() {
 
     limit_file_sizes(&host, "0:");
     host.wait_for_line("its heartbeat fails", |line| line.contains("cannot write its heartbeat"));
+    let mut doctor = place.shell("trap '' XFSZ; ulimit -f 0; exec outbox doctor --output json");
+    doctor.env("OUTBOX_DATABASE_URL", place.url());
+    let ended = Ended::of(doctor);
+    assert_eq!(ended.code, Some(8), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("nothing can be committed to"), "{}{}", ended.stdout, ended.stderr);
     limit_file_sizes(&host, "unlimited:");
 
     host.wait_for_line("its heartbeat is written", |line| line.contains("is seen by the others again"));

@@ -1,10 +1,10 @@
 //! A COMMIT that fails on SQLite. As on a full disk, SQLite has then rolled back by itself.
-use outbox::store::{InspectStore, NewRow, SchemaStore, WriteStore};
+use outbox::store::{DoctorStore, InspectStore, NewRow, SchemaStore, Severity, WriteStore};
 use outbox::{Envelope, SqliteStore, StoreError, TransactionalStore};
 use sqlx::sqlite::{SqliteConnection, SqlitePoolOptions};
 use support::{Harness, Sqlite};
 
-use crate::common::{ownership, plain};
+use crate::common::{expectations, ownership, plain};
 
 /// Makes each later COMMIT of this connection fail.
 async fn refuse_commits(connection: &mut SqliteConnection) {
@@ -57,4 +57,23 @@ async fn database_in_memory_keeps_its_rows_after_a_failed_commit() {
     write(&store, &second).await;
 
     assert_eq!(store.stats().await.expect("counts").new, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_finds_that_commits_fail() {
+    let db = Sqlite::fresh().await;
+    let store = db.sqlite();
+    let mut transaction = store.begin().await.expect("begins");
+    refuse_commits(transaction.as_mut()).await;
+    SqliteStore::rollback(transaction).await.expect("rolls back");
+    let writable = async || {
+        let findings = store.diagnose(&expectations()).await.expect("looks");
+        findings.into_iter().find(|finding| finding.check == "writable").expect("it is looked at")
+    };
+
+    let found = writable().await;
+
+    assert!(found.severity == Severity::Fault && found.found.contains("nothing can be committed to"), "{found:?}");
+    let found = writable().await;
+    assert!(found.severity == Severity::Good, "the connection that refuses commits is replaced: {found:?}");
 }

@@ -140,7 +140,7 @@ async fn a_database_that_takes_no_writes_says_so_and_is_still_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_doctor_writes_nothing_to_see_whether_it_could() {
+async fn doctor_changes_nothing_to_find_whether_it_may_write() {
     let db = Sqlite::fresh().await;
     db.execute("PRAGMA user_version = 7").await;
 

@@ -1,11 +1,12 @@
 //! What `outbox doctor` looks at in a SQLite file.
 
 use async_trait::async_trait;
+use outbox_event::chain::chain;
 use sqlx::sqlite::SqliteConnection;
-use sqlx::{Connection, Executor, Row};
+use sqlx::{AssertSqlSafe, Row};
 
-use super::error::{BUSY, LOCKED, READONLY, code, failed};
-use super::{Run, SqliteStore};
+use super::error::failed;
+use super::{Run, SqliteStore, TransactionalStore};
 use crate::doctor::{index, lease, missing_index, partitions, schema};
 use crate::row::Named;
 use crate::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
@@ -34,8 +35,8 @@ impl DoctorStore for SqliteStore {
         findings.push(synchronous(number(&mut connection, "PRAGMA synchronous").await?));
         findings.push(wal(self));
         findings.push(free_pages(&mut connection).await?);
-        findings.push(writable(&mut connection, &self.file).await?);
         drop(connection);
+        findings.push(writable(&self.file, commit_nothing(self).await)?);
         let known = schema(self.check_schema().await)?;
         let there = known.fix.is_none();
         findings.push(known);
@@ -101,31 +102,42 @@ fn wal(store: &SqliteStore) -> Finding {
     }
 }
 
-/// SQLite opens a file for reading when this user may not write to it, and tells at the first write. This one is taken back.
-async fn writable(connection: &mut SqliteConnection, file: &str) -> Result<Finding, StoreError> {
+/// SQLite notices only at the first write that this user may not write to the file, and only at a COMMIT that the disk is full.
+fn writable(file: &str, committed: Result<(), StoreError>) -> Result<Finding, StoreError> {
     const CHECK: &str = "writable";
-    let Err(error) = write_nothing(connection).await else {
-        return Ok(Finding::good(CHECK, "this user may write to the file"));
-    };
-    match code(&error).map(|code| code & 0xff) {
-        Some(READONLY) => Ok(Finding::fault(
+    match committed {
+        Ok(()) => Ok(Finding::good(CHECK, "this user may write to the file, and commits succeed")),
+        Err(StoreError::ReadOnly { .. }) => Ok(Finding::fault(
             CHECK,
             format!("this user may not write to {file}, so no event can be written or delivered"),
             "give this user write access to the file and its directory, or run the host as their owner",
         )),
-        Some(BUSY | LOCKED) => Ok(Finding::warning(
+        Err(StoreError::Locked { .. }) => Ok(Finding::warning(
             CHECK,
             format!("another program holds the lock of {file}, so writing could not be tried"),
             "find the program that keeps a transaction open on the file, and end it",
         )),
-        _ => Err(failed("look at the database", error)),
+        Err(StoreError::Full { .. }) => Ok(Finding::fault(
+            CHECK,
+            format!("no space is left for {file}, so no event can be written or delivered"),
+            "free space on its disk; the hosts continue by themselves",
+        )),
+        Err(error @ StoreError::Failed { source: sqlx::Error::Database(_), .. }) => Ok(Finding::fault(
+            CHECK,
+            format!("nothing can be committed to {file}, so no event can be written or delivered: {}", chain(&error)),
+            "look for a fault of the disk, a quota, or a limit of file sizes; the hosts continue by themselves",
+        )),
+        Err(error) => Err(error),
     }
 }
 
-async fn write_nothing(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-    transaction.execute("PRAGMA user_version = 0").await?;
-    transaction.rollback().await
+/// Commits a number in the header of the file as it is. Nothing changes, but SQLite writes it as it writes an event.
+async fn commit_nothing(store: &SqliteStore) -> Result<(), StoreError> {
+    let mut transaction = store.begin().await?;
+    let version = number(&mut transaction, "PRAGMA user_version").await?;
+    let unchanged = sqlx::raw_sql(AssertSqlSafe(format!("PRAGMA user_version = {version}")));
+    unchanged.execute(&mut *transaction).await.map_err(|error| failed("look at the database", error))?;
+    store.finish(transaction).await
 }
 
 async fn free_pages(connection: &mut SqliteConnection) -> Result<Finding, StoreError> {
@@ -160,4 +172,19 @@ async fn text(connection: &mut SqliteConnection, sql: &'static str) -> Result<St
 async fn number(connection: &mut SqliteConnection, sql: &'static str) -> Result<i64, StoreError> {
     let row = sqlx::query(sql).fetch_one(connection).await;
     row.and_then(|row| row.try_get(0)).map_err(|error| failed("look at the database", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_disk_is_found_and_a_database_that_does_not_answer_is_an_error() {
+        let full = StoreError::Full { action: "commit", source: sqlx::Error::RowNotFound };
+        let finding = writable("outbox.db", Err(full)).expect("it is a finding");
+        assert!(finding.fix.is_some() && finding.found.contains("no space is left for outbox.db"), "{finding:?}");
+
+        let silent = StoreError::Failed { action: "commit", source: sqlx::Error::PoolTimedOut };
+        assert!(writable("outbox.db", Err(silent)).is_err());
+    }
 }
