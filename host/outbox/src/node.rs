@@ -118,7 +118,10 @@ impl Heartbeat {
                 None
             } else {
                 outage.note(
-                    self.run_once(&node, &report, &mut unkept).await.inspect_err(|error| self.metrics.db_error(error)),
+                    self.run_once(&node, &report, &mut unkept).await.inspect_err(|error| {
+                        self.metrics.db_error(error);
+                        self.pulse.failed_with(error);
+                    }),
                     |error| tracing::error!(%error, "this host cannot write its heartbeat; trying again"),
                     || tracing::info!("this host is seen by the others again"),
                 )

@@ -45,7 +45,8 @@ pub enum UnreadyCode {
     PollerStuck,
     /// Outcomes have waited to be stored for too long: the database refuses or delays them. No more events are read.
     SettlerStuck,
-    /// The heartbeat could not be written for too long: the database takes no writes, or is too slow. Other hosts take over.
+    /// The heartbeat could not be written for too long: the database refuses it, does not answer, or is too slow. Other hosts take
+    /// over.
     HeartbeatStuck,
     /// The table is missing, or of another version than this program needs.
     Schema,

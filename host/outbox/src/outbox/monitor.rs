@@ -171,12 +171,7 @@ impl Monitor {
     }
 
     pub(super) fn stuck_heartbeat(&self, now: Instant) -> Option<Unready> {
-        let seconds = stuck_for(self.0.heartbeat.as_ref()?, now)?;
-        let message = format!(
-            "the heartbeat of this host could not be written for {seconds} s: the database takes no writes, or is too slow; other hosts \
-             take over"
-        );
-        Some(Unready::new(UnreadyCode::HeartbeatStuck, message))
+        stuck_heartbeat(self.0.heartbeat.as_ref()?, now)
     }
 
     fn still_poller(&self, now: Instant) -> Option<Duration> {
@@ -190,6 +185,13 @@ impl Monitor {
 fn stuck_for((pulse, rest): &(Arc<Pulse>, Duration), now: Instant) -> Option<u64> {
     let silence = pulse.silence(now);
     (silence > rest.saturating_add(LONGEST_TURN)).then_some(silence.as_secs())
+}
+
+fn stuck_heartbeat(heartbeat: &(Arc<Pulse>, Duration), now: Instant) -> Option<Unready> {
+    let seconds = stuck_for(heartbeat, now)?;
+    let why = heartbeat.0.error().unwrap_or_else(|| "the database does not answer, or is too slow".to_owned());
+    let message = format!("the heartbeat of this host could not be written for {seconds} s, and other hosts take over: {why}");
+    Some(Unready::new(UnreadyCode::HeartbeatStuck, message))
 }
 
 /// A poller that has waited for the settler for too long. A wait begins with a beat.
@@ -271,6 +273,20 @@ impl std::fmt::Debug for Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::StoreError;
+
+    #[test]
+    fn stuck_heartbeat_says_what_the_database_answers() {
+        let (pulse, later) = (Arc::new(Pulse::new()), Instant::now() + LONGEST_TURN * 2);
+        let message = || stuck_heartbeat(&(pulse.clone(), Duration::ZERO), later).expect("none was written").message;
+        assert!(message().ends_with("the database does not answer, or is too slow"), "{}", message());
+
+        // A pulse counts milliseconds.
+        std::thread::sleep(Duration::from_millis(2));
+        pulse.failed_with(&StoreError::Full { action: "commit", source: crate::sqlx::Error::RowNotFound });
+
+        assert!(message().contains("no space is left for the database to commit"), "{}", message());
+    }
 
     #[test]
     fn settler_is_stuck_only_while_the_poller_waits_for_it() {

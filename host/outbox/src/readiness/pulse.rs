@@ -1,6 +1,8 @@
 //! When a loop last completed a turn, and when it last ended one, well or not.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,12 +15,14 @@ pub(crate) struct Pulse {
     beat: AtomicU64,
     /// When a turn last ended, well or not.
     moved: AtomicU64,
+    /// The error of the last failed turn, if the loop gave it.
+    error: Mutex<Option<String>>,
 }
 
 impl Pulse {
     /// As if a turn had just ended.
     pub(crate) fn new() -> Self {
-        Self { made: Instant::now(), beat: AtomicU64::new(0), moved: AtomicU64::new(0) }
+        Self { made: Instant::now(), beat: AtomicU64::new(0), moved: AtomicU64::new(0), error: Mutex::default() }
     }
 
     /// A turn has ended well.
@@ -31,6 +35,17 @@ impl Pulse {
     /// A turn has failed.
     pub(crate) fn failed(&self) {
         self.moved.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// A turn has failed with this error. Keeps its message without its causes, since anyone may ask a host whether it is ready.
+    pub(crate) fn failed_with(&self, error: &impl Error) {
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+        self.failed();
+    }
+
+    /// The error of the last failed turn. `None` if a turn has ended well since, or if the loop gives no errors.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.is_failing().then(|| self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()).flatten()
     }
 
     /// As if the last turn had ended once more: the loop waits for something between two turns.
@@ -106,5 +121,17 @@ mod tests {
         let now = Instant::now();
         assert!(pulse.is_failing() && pulse.silence(now) >= Duration::from_secs(60), "{pulse:?}");
         assert!(pulse.stillness(now) < Duration::from_secs(59), "{pulse:?}");
+    }
+
+    #[test]
+    fn error_of_a_failed_turn_is_kept_until_the_next_beat() {
+        let pulse = Pulse { made: Instant::now() - Duration::from_secs(60), ..Pulse::new() };
+        assert_eq!(pulse.error(), None);
+
+        pulse.failed_with(&std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+
+        assert_eq!(pulse.error().as_deref(), Some("connection refused"));
+        pulse.beat();
+        assert_eq!(pulse.error(), None);
     }
 }
