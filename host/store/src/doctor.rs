@@ -42,26 +42,29 @@ pub struct LaggingSequence {
     pub column: String,
     /// The largest number in the table.
     pub largest: i64,
-    /// The last number that the sequence gave.
-    pub last: i64,
+    /// The number that the sequence gives next.
+    pub next: i64,
 }
 
 impl LaggingSequence {
     /// The statement that moves the sequence behind the largest number.
     #[must_use]
     pub fn fix(&self) -> String {
-        let Self { table, column, .. } = self;
+        Self::move_up(&self.table, &self.column)
+    }
+
+    pub(super) fn move_up(table: &str, column: &str) -> String {
         format!("SELECT setval(pg_get_serial_sequence('{table}', '{column}'), (SELECT max({column}) FROM {table}))")
     }
 }
 
-/// `TABLE.COLUMN goes up to N, but its sequence is at M`, and what follows from that.
+/// `TABLE.COLUMN goes up to N, but its sequence gives M next`, and what follows from that.
 impl fmt::Display for LaggingSequence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, column, largest, last } = self;
+        let Self { table, column, largest, next } = self;
         write!(
             f,
-            "{table}.{column} goes up to {largest}, but its sequence is at {last}: an INSERT fails where it gives a number that is taken, \
+            "{table}.{column} goes up to {largest}, but its sequence gives {next} next: an INSERT fails where it gives a number that is taken, \
              with the transaction around it"
         )
     }

@@ -34,6 +34,7 @@ mod route;
 mod row;
 mod run;
 mod schema;
+mod sequences;
 mod session;
 mod settings;
 mod settle;

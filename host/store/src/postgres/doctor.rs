@@ -9,7 +9,7 @@ use sqlx::{Connection, Row};
 
 use super::address::PostgresServers;
 use super::primary::on_primary;
-use super::{PostgresStore, Run, health};
+use super::{PostgresStore, Run, health, sequences};
 use crate::connector::Servers;
 use crate::doctor::{LOOK, READS, clock, index, lease, partitions, reads, schema, session};
 use crate::{DoctorStore, Expectations, Finding, LaggingSequence, NotifyStore, SchemaStore, StoreError, TransactionalStore};
@@ -69,6 +69,7 @@ impl DoctorStore for PostgresStore {
                 findings.push(wake_ups(self).await);
             }
             findings.extend(health::table(self).await?);
+            findings.extend(sequences::sequences(self, expectations).await?);
             findings.extend(index(self, expectations).await?);
         } else if forbidden {
             findings.push(health::rights(self).await?);
@@ -79,7 +80,7 @@ impl DoctorStore for PostgresStore {
     }
 
     async fn lagging_sequences(&self) -> Result<Vec<LaggingSequence>, StoreError> {
-        Ok(health::numbered(self).await?.into_iter().filter_map(health::Numbered::lagging).collect())
+        Ok(sequences::numbered(self).await?.iter().filter_map(sequences::Numbered::lagging).collect())
     }
 }
 

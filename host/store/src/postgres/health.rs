@@ -6,7 +6,7 @@ use sqlx::postgres::PgRow;
 use super::{PostgresStore, Run};
 use crate::doctor::{GRANT, missing_index};
 use crate::row::Named;
-use crate::{Finding, Index, LaggingSequence, StoreError};
+use crate::{Finding, Index, StoreError};
 
 const INDEXES: [&str; 7] = [
     "outbox_event_pkey",
@@ -99,18 +99,6 @@ SELECT n_dead_tup AS dead, n_live_tup AS live,
        coalesce(to_char(greatest(last_autovacuum, last_vacuum), 'YYYY-MM-DD HH24:MI TZ'), 'never') AS cleaned
 FROM pg_stat_all_tables WHERE relid = 'outbox_event'::regclass";
 
-/// The largest number of each table that numbers its rows, and the last one that its sequence gave: NULL if this user may not read it.
-const SEQUENCES: &str = "
-WITH numbered AS (
-  SELECT 'outbox_event' AS name, 'seq' AS number, (SELECT max(seq) FROM outbox_event) AS largest,
-         pg_get_serial_sequence('outbox_event', 'seq')::regclass AS sequence
-  UNION ALL
-  SELECT 'outbox_event_audit', 'id', (SELECT max(id) FROM outbox_event_audit),
-         pg_get_serial_sequence('outbox_event_audit', 'id')::regclass)
-SELECT name, number, coalesce(largest, 0) AS largest,
-       CASE WHEN has_sequence_privilege(sequence, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(sequence), 0) END AS last
-FROM numbered";
-
 /// What keeps dead rows from being cleaned: transactions, prepared transactions, replication slots.
 const HORIZON: &str = "
 SELECT coalesce((SELECT max(extract(epoch FROM clock_timestamp() - xact_start))::bigint FROM pg_stat_activity
@@ -146,7 +134,6 @@ pub(super) async fn table(store: &PostgresStore) -> Result<Vec<Finding>, StoreEr
     findings.push(rights(store).await?);
     findings.push(row_security(store).await?);
     findings.extend(bloat(store).await?);
-    findings.extend(sequences(store).await?);
     Ok(findings)
 }
 
@@ -233,55 +220,6 @@ async fn bloat(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
     } else {
         Finding::good("bloat", found)
     }))
-}
-
-async fn sequences(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
-    const CHECK: &str = "sequences";
-    let numbered = numbered(store).await?;
-    let is_known = !numbered.is_empty() && numbered.iter().all(|one| one.last.is_some());
-    let lagging: Vec<LaggingSequence> = numbered.into_iter().filter_map(Numbered::lagging).collect();
-    Ok(if !lagging.is_empty() {
-        lagging.iter().map(|sequence| Finding::fault(CHECK, sequence.to_string(), sequence.fix())).collect()
-    } else if is_known {
-        vec![Finding::good(CHECK, "no sequence is behind its table")]
-    } else {
-        vec![Finding::good(CHECK, "not compared with their tables, as this user may not read them")]
-    })
-}
-
-/// A table that numbers its rows by a sequence.
-pub(super) struct Numbered {
-    table: String,
-    column: String,
-    /// The largest number in the table; 0 if it is empty.
-    largest: i64,
-    /// The last number of the sequence, 0 if it gave none; `None` if this user may not read it.
-    last: Option<i64>,
-}
-
-impl Numbered {
-    /// `None` if the sequence is not behind its table, or this user may not read it.
-    pub(super) fn lagging(self) -> Option<LaggingSequence> {
-        let Self { table, column, largest, last } = self;
-        let last = last.filter(|last| *last < largest)?;
-        Some(LaggingSequence { table, column, largest, last })
-    }
-}
-
-/// The tables that number their rows; empty if this user may not read them, which the finding `grants` says.
-pub(super) async fn numbered(store: &PostgresStore) -> Result<Vec<Numbered>, StoreError> {
-    let numbered = |row: &PgRow| {
-        Ok(Numbered {
-            table: row.string("name")?,
-            column: row.string("number")?,
-            largest: row.try_get("largest")?,
-            last: row.try_get("last")?,
-        })
-    };
-    match store.read_all("look at the sequences", store.statement(SEQUENCES), numbered).await {
-        Err(StoreError::Forbidden { .. }) => Ok(Vec::new()),
-        found => found,
-    }
 }
 
 /// What keeps dead rows from being cleaned.

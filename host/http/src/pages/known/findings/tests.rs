@@ -115,14 +115,14 @@ fn failed_plugin_is_a_fault_only_while_events_wait_for_a_listener() {
 
 #[test]
 fn a_sequence_that_is_behind_its_table_comes_first_with_its_fix() {
-    let lagging = LaggingSequence { table: "outbox_event".to_owned(), column: "seq".to_owned(), largest: 900, last: 1 };
+    let lagging = LaggingSequence { table: "outbox_event".to_owned(), column: "seq".to_owned(), largest: 900, next: 2 };
     let stats = changed!(Stats { dead: 1, ..Stats::default() });
     let all = said(Snapshot { lagging_sequences: vec![lagging], stats, dead: dead(1, "Paid", "x"), ..snapshot() });
     assert_eq!(all.len(), 2, "{all:?}");
     assert!(
         all[0].starts_with(
-            "New events cannot be stored, because a sequence is behind its table: outbox_event.seq goes up to 900, but its sequence is \
-             at 1: an INSERT fails"
+            "New events cannot be stored, because a sequence is behind its table: outbox_event.seq goes up to 900, but its sequence \
+             gives 2 next: an INSERT fails"
         ),
         "{all:?}"
     );
