@@ -143,7 +143,8 @@ async fn init_connect_of_mariadb_does_not_affect_delivery() {
     delivers_each_event_once("init_connect", MySqlStore::connect(&url).await.expect("connects"), &witness).await;
 }
 
-const WORST_OF_POSTGRESQL: [(&str, &str); 18] = [
+const WORST_OF_POSTGRESQL: [(&str, &str); 19] = [
+    ("client_connection_check_interval", "0"),
     // Longer than the host's own limits, since the application's statements and transactions get these too.
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),

@@ -468,6 +468,44 @@ async fn doctor_finds_a_sequence_that_breaks_the_order_or_comes_to_its_end() {
     }
 }
 
+/// PostgreSQL ends no COMMIT after `statement_timeout`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_hangs_ends_after_its_host() {
+    let db = Postgres::fresh().await;
+    let function =
+        "CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(3600); RETURN NULL; END $$";
+    db.execute(function).await;
+    db.execute(
+        "CREATE CONSTRAINT TRIGGER hangs AFTER INSERT ON outbox_event DEFERRABLE INITIALLY DEFERRED
+         FOR EACH ROW EXECUTE FUNCTION hang()",
+    )
+    .await;
+    let (url, envelope, ownership) = (db.url().to_owned(), plain(&db).await, ownership());
+    let hanging =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query = 'COMMIT' AND state = 'active'";
+    let host = tokio::runtime::Runtime::new().expect("starts");
+    host.spawn(async move {
+        let store = PostgresStore::connect(&url).await.expect("connects");
+        let rows = [NewRow { envelope: &envelope, claimed: false }];
+        store.write(&rows, &ownership).await.expect("is never answered");
+    });
+    eventually("the commit hangs", async || db.number(hanging).await == 1).await;
+
+    host.shutdown_background();
+
+    eventually("the server has ended it", async || db.number(hanging).await == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_begins_though_this_user_may_write_no_temporary_file() {
+    let db = Postgres::fresh().await;
+    let url = format!("{}%20-ctemp_file_limit%3D0%20-cwork_mem%3D64kB", db.url());
+
+    let store = PostgresStore::connect(&url).await.expect("connects");
+
+    store.check_schema().await.expect("a session begins");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doctor_reports_a_default_isolation_level_as_a_matter_of_the_application() {
     let db = Postgres::fresh().await;
