@@ -193,8 +193,9 @@ impl EventColumns {
         let time = |name, column| filled(name, row.time(column)).map_err(named(name));
         let route = Route::of_event(text("aggregate_type", self.aggregate_type)?, text("event_type", self.event_type)?)
             .map_err(|error| error.to_string())?;
-        let headers = |text: Option<&str>| match text {
-            None => Ok(Headers::default()),
+        // Object mappers write JSON's null, or nothing, for no headers.
+        let headers = |text: Option<&str>| match text.map(str::trim_ascii) {
+            None | Some("" | "null") => Ok(Headers::default()),
             Some(text) => {
                 let pairs: HeaderPairs = serde_json::from_str(text).map_err(|error| not_headers(&error))?;
                 pairs.checked().map_err(|error| format!("headers: {error}"))
