@@ -205,6 +205,19 @@ async fn listed_settings_of_postgresql_do_not_affect_delivery() {
     db.execute(&format!("DROP ROLE {user}")).await;
 }
 
+/// The host may open more connections than that: those that keep its lease come first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgresql_user_who_may_have_few_connections_delivers() {
+    let db = Postgres::fresh().await;
+    let (user, url) = db.user("few").await;
+    db.execute(&format!("ALTER ROLE {user} CONNECTION LIMIT 10")).await;
+    let store = PostgresStore::connect(&url).await.expect("connects");
+
+    delivers_each_event_once("CONNECTION LIMIT 10", store, &*db.store()).await;
+
+    db.drop_user(&user).await;
+}
+
 /// The host does not override it: an administrator who sets it means that this user must not write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_postgresql_user_whose_transactions_are_read_only_stops_the_start() {

@@ -144,8 +144,11 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    /// The server has no connection left.
-    #[error("the server has no connection left to {action}; raise its max_connections, or let the host open fewer")]
+    /// The server gives this user no further connection.
+    #[error(
+        "the server gives this user no further connection to {action}; raise its max_connections, or the limit of the user or the database, \
+         or let the host open fewer"
+    )]
     TooManyConnections {
         /// What was being done.
         action: &'static str,

@@ -236,8 +236,17 @@ fn packet(variables: &Variables, expectations: &Expectations) -> Finding {
 }
 
 fn connections(variables: &Variables, expectations: &Expectations) -> Finding {
-    let most = variables.number("max_connections");
+    let (all, of_user) = (variables.number("max_connections"), variables.number("max_user_connections"));
     let ours = u64::from(expectations.connections);
+    // A limit of 0 is none.
+    if of_user > 0 && of_user < ours {
+        return Finding::fault(
+            "max_connections",
+            format!("this user may have {of_user} connections in all, this host may open {ours}"),
+            "raise MAX_USER_CONNECTIONS of this user, or let the host open fewer (database.max_connections)",
+        );
+    }
+    let most = if of_user > 0 { all.min(of_user) } else { all };
     let found = format!("the server allows {most} connections, this host may open {ours}");
     if ours <= most / 2 {
         Finding::good("max_connections", found)

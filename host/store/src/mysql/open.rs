@@ -261,7 +261,8 @@ fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
         }
         Some(1044) => "this user may not use this database; see `outbox doctor --grants`".to_owned(),
         Some(1049) => "the server does not know this database; run: CREATE DATABASE … CHARACTER SET utf8mb4".to_owned(),
-        Some(1040 | 1203 | 1226) => "the server has no connection left; raise max_connections, or take fewer here".to_owned(),
+        Some(1040 | 1203 | 1226) => "the server gives this user no further connection; raise max_connections, or MAX_USER_CONNECTIONS of the user, or let others open fewer"
+            .to_owned(),
         Some(1130) => "the server lets nobody in from this host; create the user for it".to_owned(),
         _ => match &source {
             error if is_of_tls(error) => "no trusted TLS connection; give the certificate with ?ssl-ca=FILE".to_owned(),

@@ -66,6 +66,8 @@ impl SessionStore for MySqlStore {
     async fn hold_session(&self, owner: &OwnerId) -> Result<Option<Box<dyn Session>>, StoreError> {
         let lock = self.statement(TAKE_LOCK).bind(owner.as_str());
         let taking = async {
+            // First of all, before the host's other connections are as many as this user may have.
+            drop(self.keeper.pool().acquire().await);
             let mut connection = opened_as_in(&self.keeper.pool(), &self.connector).await?;
             if sqlx::query(MANY_WRITERS).fetch_optional(&mut connection).await?.is_some() {
                 return Ok(None);

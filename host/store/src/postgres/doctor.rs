@@ -22,6 +22,8 @@ WHERE name IN ('server_version', 'server_version_num', 'server_encoding', 'synch
                'idle_session_timeout', 'default_transaction_read_only', 'default_transaction_isolation')
 UNION ALL SELECT 'in_recovery', pg_is_in_recovery()::text
 UNION ALL SELECT 'user', current_user::text
+UNION ALL SELECT 'rolconnlimit', rolconnlimit::text FROM pg_roles WHERE rolname = current_user AND NOT rolsuper
+UNION ALL SELECT 'datconnlimit', datconnlimit::text FROM pg_database WHERE datname = current_database()
 UNION ALL SELECT 'database', current_database()::text";
 
 const ANSWERED: &str = concat!("SELECT 1 WHERE ", on_primary!());
@@ -191,15 +193,24 @@ fn isolation(found: &str, user: &str) -> Finding {
 
 fn connections(settings: &Settings, expectations: &Expectations) -> Finding {
     let setting = |name: &str| settings.get(name).map_or(0, |text| number(text));
-    let most = setting("max_connections") - setting("superuser_reserved_connections");
     let wanted = i64::from(expectations.connections);
-    let found = format!("the server gives {most} connections to all its users, this host may open {wanted}");
+    // A limit of -1 is none.
+    let limits = [
+        (setting("max_connections") - setting("superuser_reserved_connections"), "the server gives", "max_connections"),
+        (setting("rolconnlimit"), "all sessions of this user may have", "the CONNECTION LIMIT of this user"),
+        (setting("datconnlimit"), "this database gives", "the CONNECTION LIMIT of this database"),
+    ];
+    let is_set = |(most, _, raised): &(i64, &str, &str)| *raised == "max_connections" || *most > 0;
+    let least = limits.into_iter().filter(is_set).min_by_key(|(most, ..)| *most);
+    let (most, gives, raised) = least.unwrap_or(limits[0]);
+    let found = format!("{gives} {most} connections in all, this host may open {wanted}");
     if wanted * 2 <= most {
         Finding::good("connections", found)
     } else if wanted <= most {
-        Finding::warning("connections", found, "with more than one host, raise max_connections or let each open fewer")
+        Finding::warning("connections", found, format!("with more than one host, raise {raised} or let each open fewer"))
     } else {
-        Finding::fault("connections", found, format!("let the host open fewer, or set max_connections to {}", wanted + 20))
+        let fix = format!("let the host open fewer (database.max_connections), or raise {raised} to {}", wanted + 20);
+        Finding::fault("connections", found, fix)
     }
 }
 
@@ -261,5 +272,44 @@ async fn wake_ups(store: &PostgresStore) -> Finding {
         Ok(Some(took)) => Finding::good("notify", format!("a wake-up came back after {} ms", took.as_millis())),
         Ok(None) => lost(format!("a wake-up did not come back within {PATIENCE:?}")),
         Err(error) => lost(format!("wake-ups cannot be heard: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Severity;
+
+    #[test]
+    fn least_limit_of_connections_counts() {
+        let expectations = Expectations {
+            lease: Duration::from_secs(30),
+            deadline: Duration::from_secs(10),
+            max_payload: 1 << 20,
+            connections: 21,
+            index: None,
+        };
+        let of = |user: &str, database: &str| {
+            let settings = [
+                ("max_connections", "100"),
+                ("superuser_reserved_connections", "3"),
+                ("rolconnlimit", user),
+                ("datconnlimit", database),
+            ];
+            let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let finding = connections(&settings, &expectations);
+            (finding.severity, finding.found)
+        };
+
+        assert_eq!(
+            of("-1", "-1"),
+            (Severity::Good, "the server gives 97 connections in all, this host may open 21".to_owned())
+        );
+        let of_user = "all sessions of this user may have 12 connections in all, this host may open 21".to_owned();
+        assert_eq!(of("12", "50"), (Severity::Fault, of_user));
+        assert_eq!(
+            of("-1", "30"),
+            (Severity::Warning, "this database gives 30 connections in all, this host may open 21".to_owned())
+        );
     }
 }

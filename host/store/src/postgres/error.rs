@@ -97,7 +97,10 @@ pub(super) fn unreachable(database: String, source: sqlx::Error) -> StoreError {
     let why = match code(&source).as_deref() {
         Some("28P01" | "28000") => "the server refuses this user; check the user, the password and the server's pg_hba.conf",
         Some("3D000") => "there is no such database on the server; check its name, or let a DBA run CREATE DATABASE",
-        Some("53300") => "the server has no connection left; raise its max_connections, or let its other users open fewer",
+        Some("53300") => {
+            "the server gives this user no further connection; raise its max_connections, or the CONNECTION LIMIT of the user or the database, or let \
+             others open fewer"
+        }
         Some("57P03") => "the server is starting or stopping; the next try may find it ready",
         _ => match &source {
             error if is_of_tls(error) => "TLS fails; check sslmode and sslrootcert of the address",
