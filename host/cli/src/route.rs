@@ -86,7 +86,7 @@ struct Listed<'r> {
     held_by: Vec<String>,
     /// The sink that it is relayed to; `None` if it is not relayed, or no host runs.
     sink: Option<&'r str>,
-    /// Since when that sink has been down on a host.
+    /// Since when that sink has been down on all hosts that find it down.
     sink_down_since: Option<Timestamp>,
     /// How many hosts find it down, without hosts that stand aside.
     sink_down_on: usize,

@@ -21,7 +21,7 @@ pub(super) fn by_host(sinks: Vec<HostSink>, nodes: &[NodeRecord]) -> Vec<Vec<Sin
 /// The sink that a route is relayed to.
 pub(super) struct RouteSink<'s> {
     pub(super) name: &'s str,
-    /// Since when it has been down, on the host that found it down first; `None` if it is down on no host.
+    /// Since when it has been down on all hosts that find it down; `None` if it is down on no host.
     pub(super) down_since: Option<Timestamp>,
     /// How many hosts find it down.
     pub(super) down_on: usize,
@@ -39,7 +39,7 @@ impl<'s> RouteSink<'s> {
         let same: Vec<&SinkStatus> = on_hosts.into_iter().filter(|sink| sink.name == first.name).collect();
         Some(Self {
             name: &first.name,
-            down_since: down_since(first),
+            down_since: same.iter().filter_map(|sink| down_since(sink)).max(),
             down_on: same.iter().filter(|sink| down_since(sink).is_some()).count(),
             hosts: same.len(),
         })
@@ -107,15 +107,15 @@ mod tests {
     }
 
     #[test]
-    fn a_route_names_its_sink_and_the_longest_outage_with_the_hosts_that_have_one() {
+    fn a_route_names_its_sink_with_the_outage_since_its_last_host_lost_it() {
         let (relayed, nodes) = (route("Order", "Placed"), ["a", "b", "c"].map(node));
 
         let working = vec![on_host("a", None), on_host("b", None)];
         assert_eq!(text(working, &nodes, &relayed).as_deref(), Some("orders"));
         let some_down = vec![on_host("a", None), on_host("b", Some(60)), on_host("c", Some(240))];
-        assert_eq!(text(some_down.clone(), &nodes, &relayed).as_deref(), Some("orders: down for 4 min on 2 of 3 hosts"));
+        assert_eq!(text(some_down.clone(), &nodes, &relayed).as_deref(), Some("orders: down for 1 min on 2 of 3 hosts"));
         let all_down = vec![on_host("b", Some(60)), on_host("c", Some(240))];
-        assert_eq!(text(all_down, &nodes, &relayed).as_deref(), Some("orders: down for 4 min"));
+        assert_eq!(text(all_down, &nodes, &relayed).as_deref(), Some("orders: down for 1 min"));
         assert_eq!(text(some_down, &nodes, &route("Mail", "Sent")), None);
     }
 

@@ -82,13 +82,14 @@ fn sink_lines(sinks: &[HostSink], now: Timestamp) -> Vec<String> {
     by_name.sort_by_key(|(_, hosts)| !hosts.iter().any(|one| one.sink.is_down()));
     let rows = by_name.into_iter().map(|(name, hosts)| {
         let outages = hosts.iter().filter_map(|one| one.sink.outage.as_ref());
-        let first = outages.min_by_key(|outage| outage.since);
+        // The sink is down on all hosts that find it down since the last of them lost it.
+        let last = outages.max_by_key(|outage| outage.since);
         [
             short(name, 40),
             state(hosts.iter().map(|one| one.sink.state)),
-            first.map_or_else(|| "-".to_owned(), |outage| relative_to(outage.since, now)),
+            last.map_or_else(|| "-".to_owned(), |outage| relative_to(outage.since, now)),
             hosts.iter().map(|one| one.waiting).max().unwrap_or(0).to_string(),
-            or_dash(first.map(|outage| outage.reason.as_str())),
+            or_dash(last.map(|outage| outage.reason.as_str())),
         ]
     });
     table(&["sink", "state", "since", ">waiting", "~reason"], rows).lines().map(str::to_owned).collect()

@@ -2,10 +2,15 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use outbox_event::{Route, SinkOutage};
 
 use super::sinks::HostSink;
+use crate::time::Timestamp;
+
+/// The first host is named apart if the last host noticed its outage this much later.
+const NAMED_APART: Duration = Duration::from_secs(60);
 
 /// A sink that is down on at least one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +27,10 @@ pub struct DownSink {
     pub more_routes: usize,
     /// How many events of these routes wait.
     pub waiting: u64,
-    /// The outage that was noticed first.
+    /// The outage that was noticed last: before it, one of `hosts` still reached the sink.
     pub outage: SinkOutage,
+    /// When the first of `hosts` noticed its outage.
+    pub first_since: Timestamp,
 }
 
 impl DownSink {
@@ -41,10 +48,14 @@ impl DownSink {
                 more_routes: sink.more_routes,
                 waiting: 0,
                 outage: outage.clone(),
+                first_since: outage.since,
             });
             one.waiting = one.waiting.max(*waiting);
-            if outage.since < one.outage.since {
+            if outage.since > one.outage.since {
                 one.outage = outage.clone();
+            }
+            if outage.since < one.first_since {
+                one.first_since = outage.since;
                 one.hosts.insert(0, host.clone());
             } else {
                 one.hosts.push(host.clone());
@@ -59,6 +70,13 @@ impl DownSink {
         all.sort_by_key(|one| Reverse(one.waiting));
         all
     }
+
+    /// The host that noticed its outage first, and when. `None` if the last host noticed its outage within a minute of that.
+    #[must_use]
+    pub fn first_host(&self) -> Option<(&str, Timestamp)> {
+        let host = self.hosts.first().filter(|_| self.outage.since.since(self.first_since) >= NAMED_APART)?;
+        Some((host.as_str(), self.first_since))
+    }
 }
 
 #[cfg(test)]
@@ -66,7 +84,6 @@ mod tests {
     use outbox_event::{SinkState, SinkStatus};
 
     use super::*;
-    use crate::time::Timestamp;
 
     fn on_host(host: &str, name: &str, down_since: Option<i64>, waiting: u64) -> HostSink {
         let outage = down_since.map(|micros| SinkOutage {
@@ -89,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn sink_that_several_hosts_find_down_is_listed_once_with_its_first_outage() {
+    fn sink_that_several_hosts_find_down_is_listed_once_with_its_last_outage() {
         let sinks = [
             on_host("a", "mails", Some(5), 3),
             on_host("a", "orders", Some(9), 7),
@@ -102,6 +119,18 @@ mod tests {
 
         let listed: Vec<_> = down.iter().map(|one| (one.name.as_str(), one.hosts.join(" "), one.waiting)).collect();
         assert_eq!(listed, [("orders", "b a".to_owned(), 8), ("mails", "a".to_owned(), 3)]);
-        assert_eq!((down[0].other_hosts, down[0].outage.reason.as_str()), (1, "b was refused"));
+        assert_eq!((down[0].other_hosts, down[0].outage.reason.as_str()), (1, "a was refused"));
+        assert_eq!(down[0].first_host(), None, "both lost it at about the same time");
+    }
+
+    #[test]
+    fn sink_is_down_on_all_hosts_since_the_last_one_lost_it() {
+        let minutes = |minutes: i64| minutes * 60_000_000;
+        let sinks = [on_host("a", "orders", Some(minutes(5)), 7), on_host("b", "orders", Some(minutes(10)), 7)];
+
+        let down = DownSink::of(&sinks);
+
+        assert_eq!(down[0].outage.since, Timestamp::from_micros(minutes(10)));
+        assert_eq!(down[0].first_host(), Some(("a", Timestamp::from_micros(minutes(5)))));
     }
 }

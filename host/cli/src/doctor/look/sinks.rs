@@ -33,8 +33,11 @@ pub(in crate::doctor) fn sinks(
             0 => String::new(),
             hosts => format!(" and {}", count(hosts as u64, "other host")),
         };
+        let for_longer = sink
+            .first_host()
+            .map_or_else(String::new, |(host, since)| format!(" (on {} for {})", short(host, 64), span(now.since(since))));
         let what = format!(
-            "the sink {} has been down on {}{and_others} for {}, and {} for it: {}",
+            "the sink {} has been down on {}{and_others} for {}{for_longer}, and {} for it: {}",
             short(&sink.name, 64),
             short(first, 64),
             span(now.since(sink.outage.since)),

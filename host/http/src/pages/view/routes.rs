@@ -159,7 +159,7 @@ fn row(frame: &Frame, answers: &RouteListeners<'_>, standing: &Standing<'_>) -> 
     }
 }
 
-/// Since when a sink is down, and on how many hosts if it is not on all.
+/// Since when a sink is down on all hosts that find it down, and how many these are if other hosts reach it.
 fn outage(sink: &DownSink, now: Timestamp) -> Markup {
     let since = sink.outage.since;
     html! {

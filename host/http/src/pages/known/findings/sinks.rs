@@ -22,10 +22,11 @@ pub(super) fn sinks_down(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
     }
     let finding = |sink: &DownSink| {
         let sentence = format!(
-            "Sink {} has been down{} since {}{}:",
+            "Sink {} has been down{} since {}{}{}:",
             visible(&short(&sink.name, 80)),
             on_hosts(sink),
             utc(sink.outage.since, now),
+            first_host(sink, now),
             events_of_routes(sink)
         );
         let finding = Finding::new(down_sink_severity(sink), sentence, "sinks", "Show sinks").said(&*sink.outage.reason);
@@ -41,6 +42,12 @@ fn on_hosts(sink: &DownSink) -> String {
         ([host], _) => format!(" on {}", visible(host)),
         (hosts, _) => format!(" on {} hosts", hosts.len()),
     }
+}
+
+/// The host that noticed its outage long before the last one did; empty without such a host.
+fn first_host(sink: &DownSink, now: Timestamp) -> String {
+    sink.first_host()
+        .map_or_else(String::new, |(host, since)| format!(", on {} since {}", visible(&short(host, 80)), utc(since, now)))
 }
 
 /// The events that wait for the sink, with their routes; empty without waiting events.

@@ -107,6 +107,7 @@ fn a_route_whose_sink_is_down_is_not_serving() {
         more_routes: 0,
         waiting: 0,
         outage: SinkOutage { since, reason: "connection refused".to_owned(), next_try: now },
+        first_since: since,
     };
     let answers = RouteListeners::of(&[], "owner-web-1", &[], &own).with_down(vec![down]);
     let frame = Frame { known: Known { snapshot: Some(Arc::new(snapshot)), outage: None }, ..frame() };

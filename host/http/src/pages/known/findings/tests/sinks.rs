@@ -56,6 +56,16 @@ fn a_sink_that_other_hosts_reach_is_a_warning_with_the_host_that_does_not() {
 }
 
 #[test]
+fn a_sink_that_is_down_on_all_hosts_is_down_since_the_last_one_lost_it() {
+    let down = |seconds| [down_for(seconds, sink("orders", &["Order/*"]))];
+    let nodes = vec![host_with("web-1", &down(240)), host_with("web-2", &down(9))];
+    assert_eq!(
+        said(Snapshot { nodes, ..snapshot() }),
+        ["Sink orders has been down since 14:09:51 UTC, on web-1 since 14:06:00 UTC: connection refused"]
+    );
+}
+
+#[test]
 fn an_outage_names_the_change_that_preceded_it() {
     let selector = serde_json::json!({ "plugin": "mailer", "from": "1.3.0 (ab)", "to": "1.4.0 (cd)" });
     let swap = AuditRecord::new(1, now().minus(Duration::from_secs(129)), "web-1", "swap_plugin", selector);
