@@ -147,14 +147,14 @@ async fn contents(
     look::lower_plugin_severities(findings, &here.failed, &config.plugins.required, &routes);
     // They explain findings. Without the right to read them, the findings are still listed.
     let changes = RecentChanges::read(store, now).await.unwrap_or_default().changes;
-    findings.extend(look::sinks(&nodes, &routes, &changes, &here.flags, now));
+    let waits = store.wait_reasons(LOOKED_AT).await?;
+    findings.extend(look::sinks(&nodes, &routes, &waits, &changes, &here.flags, now));
     let stats = store.stats().await?;
     let of = |status| Filter { status: Some(status), ..Filter::default() };
     let parked = Filter { set_aside: Some(SetAside::Parked), ..Filter::default() };
     let parked = newest(store, stats.parked, parked).await?;
     let now = store.now().await?;
     findings.extend(look::routes(&routes, &parked, here, now));
-    let waits = store.wait_reasons(LOOKED_AT).await?;
     findings.extend(look::waits(&waits, &nodes, &routes, &changes, &here.flags, now));
     findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
     findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &changes, &here.flags, now));

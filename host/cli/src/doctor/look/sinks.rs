@@ -1,7 +1,7 @@
 //! Sinks that are down.
 
-use outbox::node::{DownSink, delivering_sinks};
-use outbox::store::{Finding, NodeRecord, RouteRecord, Severity};
+use outbox::node::{DownSink, delivering_sinks, names_sink, sinks as sinks_of};
+use outbox::store::{Finding, NodeRecord, RouteRecord, Severity, WaitReason};
 use outbox::time::Timestamp;
 use outbox::why::{Change, down_sink_severity};
 
@@ -12,11 +12,12 @@ use crate::output::{argument, count, short, span};
 /// The most sinks whose names are listed beside those that have a finding.
 const MORE_SINKS: usize = 10;
 
-/// Sinks that live hosts find down, those with the most waiting events first. Ignores hosts that stand aside, which are a finding
-/// of their own. No finding without sinks.
+/// Sinks that delivering hosts find down, those with the most waiting events first. Hosts that stand aside are a finding of their own. No
+/// finding without sinks, or if no delivering host finds a sink down although events wait for one: those events are a finding of their own.
 pub(in crate::doctor) fn sinks(
     nodes: &[NodeRecord],
     routes: &[RouteRecord],
+    waits: &[WaitReason],
     changes: &[Change],
     flags: &Flags,
     now: Timestamp,
@@ -53,7 +54,8 @@ pub(in crate::doctor) fn sinks(
         Finding::problem(down_sink_severity(sink), "sinks", what, fix, sink.waiting)
     };
     if down.is_empty() {
-        return vec![Finding::good("sinks", "no sink is down")];
+        let is_any_awaited = waits.iter().any(|wait| names_sink(&wait.reason));
+        return if is_any_awaited { Vec::new() } else { vec![Finding::good("sinks", none_down(nodes))] };
     }
     let mut findings: Vec<Finding> = down.iter().take(LISTED).map(finding).collect();
     if let Some(more) = down.get(LISTED..).filter(|more| !more.is_empty()) {
@@ -65,4 +67,20 @@ pub(in crate::doctor) fn sinks(
         findings.push(Finding::problem(severity, "sinks", what, flags.command("outbox sinks list"), events));
     }
     findings
+}
+
+/// That no delivering host finds a sink down, and which sinks are down on hosts that stand aside.
+fn none_down(nodes: &[NodeRecord]) -> String {
+    let down_on = |node: &NodeRecord| {
+        let host = short(&node.label, 64);
+        let down = sinks_of(node).into_iter().filter(|sink| sink.is_down());
+        down.map(|sink| format!("{} (on {host})", short(&sink.name, 64))).collect::<Vec<_>>()
+    };
+    let aside: Vec<String> = nodes.iter().filter(|node| node.stands_aside()).flat_map(down_on).collect();
+    if aside.is_empty() {
+        return "no sink is down".to_owned();
+    }
+    let and_more = if aside.len() > MORE_SINKS { format!(", and {} more", aside.len() - MORE_SINKS) } else { String::new() };
+    let listed = aside.into_iter().take(MORE_SINKS).collect::<Vec<_>>().join(", ");
+    format!("no host that delivers finds a sink down; down on hosts that stand aside: {listed}{and_more}")
 }

@@ -2,7 +2,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::event::OwnerId;
-use outbox::store::{AuditRecord, Node, NodeRecord, Record, RouteRecord, Severity, Stats};
+use outbox::store::{
+    AuditRecord, ListenerReport, Node, NodeRecord, Record, RouteRecord, Severity, StalledRoute, Stats, WaitReason,
+};
 use outbox::time::Timestamp;
 use outbox::why::OldestWait;
 use outbox::{Envelope, Route, Status};
@@ -42,6 +44,25 @@ fn a_finding_names_the_change_that_preceded_it() {
     let wanted = "the sink orders is down\nit began 2 min after the swap of plugin mailer 1.3.0 (ab) → 1.4.0 (cd)";
     assert_eq!(told, wanted);
     assert_eq!(after_change("a".to_owned(), &[], NOW), "a");
+}
+
+#[test]
+fn no_sink_is_called_working_while_a_host_stands_aside_or_events_wait_for_it() {
+    let [mut delivers, mut aside] = ["web-1", "web-2"].map(|label| node(label, "multi_node", true));
+    delivers.report = Some(r#"{"sinks":[{"name":"orders","state":"working"}]}"#.to_owned());
+    let found = |nodes: &[NodeRecord], waits: &[WaitReason]| sinks(nodes, &[], waits, &[], &Flags::default(), NOW);
+    assert_eq!(found(std::slice::from_ref(&delivers), &[])[0].found, "no sink is down");
+
+    aside.report = Some(r#"{"sinks":[{"name":"orders","state":"down"}]}"#.to_owned());
+    let stalled = StalledRoute::new("Order/*".to_owned(), "the sink orders".to_owned(), "refused".to_owned(), NOW);
+    (aside.room, aside.listeners) = (0, ListenerReport::new(String::new(), [stalled]));
+    let nodes = [delivers, aside];
+    let wanted = "no host that delivers finds a sink down; down on hosts that stand aside: orders (on web-2)";
+    assert_eq!(found(&nodes, &[])[0].found, wanted);
+
+    let route = Route::new("Order", "Placed").unwrap();
+    let wait = WaitReason::new(&route, "the sink orders is down: answered 503", 1_500, NOW);
+    assert_eq!(found(&nodes, &[wait]).len(), 0, "the waiting events are the finding");
 }
 
 #[test]
