@@ -31,7 +31,11 @@ impl Broker {
 #[async_trait]
 impl Sink for Broker {
     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
-        let down = || SinkError::Down { reason: "no route to host".to_owned(), retry_after: Duration::from_millis(100) };
+        let down = || SinkError::Down {
+            reason: "no route to host".to_owned(),
+            retry_after: Duration::from_millis(100),
+            tried_ago: Duration::ZERO,
+        };
         let answer = || if self.is_unreachable.load(Ordering::SeqCst) { Err(down()) } else { Ok(()) };
         messages.iter().map(|_| answer()).collect()
     }
@@ -52,7 +56,11 @@ fn is_odd(message: &Message) -> bool {
 impl Sink for Topics {
     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
         let is_unreachable = |message| self.is_odd_unreachable.load(Ordering::SeqCst) && is_odd(message);
-        let unavailable = || SinkError::Unavailable { reason: "the odd topic has no leader".to_owned(), retry_after: None };
+        let unavailable = || SinkError::Unavailable {
+            reason: "the odd topic has no leader".to_owned(),
+            retry_after: None,
+            tried_ago: Duration::ZERO,
+        };
         messages.iter().map(|message| if is_unreachable(message) { Err(unavailable()) } else { Ok(()) }).collect()
     }
 

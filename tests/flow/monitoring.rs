@@ -86,7 +86,11 @@ struct Down;
 #[async_trait]
 impl Sink for Down {
     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
-        let down = || SinkError::Down { reason: "no route to host".to_owned(), retry_after: Duration::from_millis(100) };
+        let down = || SinkError::Down {
+            reason: "no route to host".to_owned(),
+            retry_after: Duration::from_millis(100),
+            tried_ago: Duration::ZERO,
+        };
         messages.iter().map(|_| Err(down())).collect()
     }
 }

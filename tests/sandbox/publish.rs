@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox::sink::{Message, Sink, SinkError, Sinks};
@@ -107,9 +108,11 @@ async fn messages_arrive_under_numbered_names_of_their_event_and_a_repeated_deli
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_a_sink_does_not_take_is_a_failure_with_the_reason_and_tried_again_only_where_that_helps() {
     let publishing = Publishing::with("publish.sinks = ['orders']").await;
-    publishing
-        .kept
-        .answers(SinkError::Unavailable { reason: "https://hooks answered 503: s3cret".to_owned(), retry_after: None });
+    publishing.kept.answers(SinkError::Unavailable {
+        reason: "https://hooks answered 503: s3cret".to_owned(),
+        retry_after: None,
+        tried_ago: Duration::ZERO,
+    });
 
     let id = publishing.deed(r#"{"publish":["orders"],"then":"done"}"#).await;
     let row = publishing.ends(id, Status::Done).await;

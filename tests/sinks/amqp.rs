@@ -168,7 +168,7 @@ async fn a_message_is_published_once_however_often_it_is_tried_while_an_alarm_bl
 
     for _ in 0..3 {
         match send_one(&*sink, order(1)).await {
-            Err(SinkError::Down { reason, retry_after }) => {
+            Err(SinkError::Down { reason, retry_after, .. }) => {
                 assert!(reason.contains("blocks publishers: low on"), "{reason}");
                 // So that the next one is tried.
                 tokio::time::sleep(retry_after).await;

@@ -110,7 +110,7 @@ fn closed(answer: Result<(), SinkError>) -> String {
 /// Why a message waits without a counted attempt, while the sink works.
 fn delay(answer: Result<(), SinkError>) -> String {
     match answer {
-        Err(SinkError::Unavailable { reason, retry_after: Some(_) }) => reason,
+        Err(SinkError::Unavailable { reason, retry_after: Some(_), .. }) => reason,
         other => panic!("it waits: {other:?}"),
     }
 }

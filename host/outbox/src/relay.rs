@@ -166,23 +166,26 @@ impl Relay {
     /// Turns a sink's answer into the outcome of an event that has `waited` for its receiver. A receiver that is unavailable, or a sink
     /// that is down, costs no attempt and no deferral: a maintenance must not use them up. The event rests for half as long as it has
     /// waited. A refused message is counted and tried again: nearly always a configuration is wrong, and once an operator corrects it,
-    /// the event is delivered. `has_destination`: whether the event's destination is that of all hosts, and not one receiver among many.
+    /// the event is delivered. An event is given up only if a try failed after its `max_age`, with this event or another one: the receiver
+    /// may have recovered since an earlier try. `has_destination`: whether the event's destination is that of all hosts, and not one
+    /// receiver among many.
     fn outcome(&self, answer: Result<(), SinkError>, has_destination: bool, waited: Duration) -> Outcome {
         let sink = &self.config.sink;
-        let (reason, least, longest) = match answer {
+        let (reason, least, longest, tried_ago) = match answer {
             Ok(()) => return Outcome::Done,
-            Err(SinkError::Down { reason, retry_after }) => {
-                (format!("the sink {sink} is down: {reason}"), retry_after, LONGEST_REST_OF_ALL)
+            Err(SinkError::Down { reason, retry_after, tried_ago }) => {
+                (format!("the sink {sink} is down: {reason}"), retry_after, LONGEST_REST_OF_ALL, tried_ago)
             }
             // However long it has waited: it was not sent, and there may be room the next time.
             Err(SinkError::Crowded { reason }) => return Outcome::Busy { after: LEAST_REST, reason: reason.into() },
-            Err(SinkError::Unavailable { reason, retry_after }) => {
+            Err(SinkError::Unavailable { reason, retry_after, tried_ago }) => {
                 let least = retry_after.unwrap_or_default().max(LEAST_REST);
                 let longest = if has_destination { LONGEST_REST_OF_ALL } else { LONGEST_REST };
-                (format!("the receiver of the sink {sink} is unavailable: {reason}"), least, longest)
+                (format!("the receiver of the sink {sink} is unavailable: {reason}"), least, longest, tried_ago)
             }
             Err(SinkError::Closed { reason }) => {
-                (format!("the receiver of the sink {sink} is unavailable: {reason}"), LEAST_REST, LONGEST_REST_OF_ALL)
+                let reason = format!("the receiver of the sink {sink} is unavailable: {reason}");
+                (reason, LEAST_REST, LONGEST_REST_OF_ALL, Duration::ZERO)
             }
             Err(error @ (SinkError::Rejected { .. } | SinkError::Denied { .. })) => {
                 let message = format!("the sink {sink} refused the event: {error}");
@@ -190,7 +193,8 @@ impl Relay {
             }
             Err(error) => return Outcome::Failed(Failure::broken(Cause::Sink, format!("{sink}: {error}"))),
         };
-        if self.max_age.is_some_and(|max_age| waited >= max_age && self.since.elapsed() >= ASKS_FOR.min(max_age)) {
+        let waited_at_try = waited.saturating_sub(tried_ago);
+        if self.max_age.is_some_and(|max_age| waited_at_try >= max_age && self.since.elapsed() >= ASKS_FOR.min(max_age)) {
             let message = format!(
                 "the event waited for {}, longer than sinks.{sink}.max_age: {reason}; replay it when the receiver works again",
                 span(waited)
@@ -222,7 +226,8 @@ mod tests {
         let busy = |after, reason: &'static str| Outcome::Busy { after, reason: reason.into() };
         assert_eq!(relay.outcome(Ok(()), false, HOUR), Outcome::Done);
 
-        let down = |waited| of(SinkError::Down { reason: reason(), retry_after: SECOND }, waited);
+        let down_since_try = |tried_ago| SinkError::Down { reason: reason(), retry_after: SECOND, tried_ago };
+        let down = |waited| of(down_since_try(Duration::ZERO), waited);
         assert_eq!(down(Duration::ZERO), busy(SECOND, "the sink orders is down: no"));
         assert_eq!(down(HOUR), busy(LONGEST_REST_OF_ALL, "the sink orders is down: no"));
         let is_unavailable = "the receiver of the sink orders is unavailable: no";
@@ -234,14 +239,15 @@ mod tests {
             (None, HOUR, LONGEST_REST),
             (Some(HOUR), HOUR, HOUR),
         ] {
-            let outcome = of(SinkError::Unavailable { reason: reason(), retry_after }, waited);
+            let outcome = of(SinkError::Unavailable { reason: reason(), retry_after, tried_ago: Duration::ZERO }, waited);
             assert_eq!(outcome, busy(after, is_unavailable), "asked for {retry_after:?} after {waited:?}");
         }
 
         let closed = |waited| of(SinkError::Closed { reason: reason() }, waited);
         assert_eq!(closed(Duration::ZERO), busy(SECOND, is_unavailable));
         assert_eq!(closed(HOUR), busy(LONGEST_REST_OF_ALL, is_unavailable), "it is opened for all");
-        let shared = Err(SinkError::Unavailable { reason: reason(), retry_after: None });
+        let unavailable = || SinkError::Unavailable { reason: reason(), retry_after: None, tried_ago: Duration::ZERO };
+        let shared = Err(unavailable());
         assert_eq!(relay.outcome(shared, true, HOUR), busy(LONGEST_REST_OF_ALL, is_unavailable), "a topic works again for all");
 
         assert_eq!(of(SinkError::Crowded { reason: reason() }, HOUR), busy(SECOND, "no"), "it was not sent");
@@ -256,7 +262,6 @@ mod tests {
             let wanted = (FailureKind::Retryable, false, "the sink orders refused the event: no".to_owned());
             assert_eq!(failed(refused, 72 * HOUR), wanted);
         }
-        let unavailable = || SinkError::Unavailable { reason: reason(), retry_after: None };
         assert_eq!(of(unavailable(), 72 * HOUR), busy(LONGEST_REST, is_unavailable), "this host has asked for a moment only");
         let asked = Relay { since: relay.since.checked_sub(ASKS_FOR).expect("the machine is up"), ..relay };
         let given_up = asked.outcome(Err(unavailable()), false, 72 * HOUR);
@@ -266,6 +271,9 @@ mod tests {
             "{given_up:?}"
         );
         assert!(matches!(asked.outcome(Err(unavailable()), false, 71 * HOUR), Outcome::Busy { .. }));
+        let of_unsent = |waited| asked.outcome(Err(down_since_try(HOUR)), false, waited);
+        assert!(matches!(of_unsent(72 * HOUR), Outcome::Busy { .. }), "the sink may have recovered since its last try");
+        assert!(matches!(of_unsent(73 * HOUR), Outcome::Failed(_)), "a try failed after its max_age");
         let crowded = Err(SinkError::Crowded { reason: reason() });
         assert_eq!(asked.outcome(crowded, false, 72 * HOUR), busy(SECOND, "no"), "its receiver may work");
     }
@@ -297,8 +305,9 @@ mod tests {
     fn unavailable_destination_is_a_stall_only_if_another_host_may_reach_it() {
         let relay = relay(RelayConfig::to("orders"));
         let closed = Err(SinkError::Closed { reason: "no".to_owned() });
-        let unavailable = Err(SinkError::Unavailable { reason: "no".to_owned(), retry_after: None });
-        let down = Err(SinkError::Down { reason: "no".to_owned(), retry_after: SECOND });
+        let reason = || "no".to_owned();
+        let unavailable = Err(SinkError::Unavailable { reason: reason(), retry_after: None, tried_ago: Duration::ZERO });
+        let down = Err(SinkError::Down { reason: reason(), retry_after: SECOND, tried_ago: Duration::ZERO });
 
         assert_eq!(relay.stall(&closed, Some(1)), (false, Some(1)), "every host gets this answer");
         assert_eq!(relay.stall(&unavailable, Some(1)), (true, Some(1)));

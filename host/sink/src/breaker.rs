@@ -38,11 +38,11 @@ pub(super) enum BreakerScope {
 }
 
 impl BreakerScope {
-    /// The answer for a message that is not sent before this rest is over.
-    pub(super) fn error(self, reason: String, rest: Duration) -> SinkError {
+    /// The answer for a message that is not sent before this rest is over. The last try was `tried_ago`; zero if it was this message.
+    pub(super) fn error(self, reason: String, rest: Duration, tried_ago: Duration) -> SinkError {
         match self {
-            Self::Sink => SinkError::down_for(rest, reason),
-            Self::Receiver => SinkError::unavailable_for(rest, reason),
+            Self::Sink => SinkError::Down { reason, retry_after: rest, tried_ago },
+            Self::Receiver => SinkError::Unavailable { reason, retry_after: Some(rest), tried_ago },
         }
     }
 }
@@ -64,6 +64,8 @@ struct State {
 /// A breaker that is open.
 #[derive(Debug)]
 struct Open {
+    /// When a batch last failed.
+    tried_at: Instant,
     /// When one batch may try.
     until: Instant,
     /// The same as a time, with the cause: reported to operators.
@@ -76,7 +78,7 @@ impl State {
     fn refusal(&self, open: &Open, scope: BreakerScope, now: Instant) -> SinkError {
         let tried = self.trying_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let retry_after = open.until.saturating_duration_since(now).max(tried.min(LONGEST_REST)).max(TRYING);
-        scope.error(open.outage.reason.clone(), retry_after)
+        scope.error(open.outage.reason.clone(), retry_after, now.saturating_duration_since(open.tried_at))
     }
 
     /// Whether a batch has to wait.
@@ -160,7 +162,7 @@ impl Breaker {
         let time = system_clock().now();
         let since = state.open.as_ref().map_or(time, |open| open.outage.since);
         let outage = SinkOutage { since, reason: reason.to_owned(), next_try: time.plus(rest) };
-        state.open = Some(Open { until: now + rest, outage });
+        state.open = Some(Open { tried_at: now, until: now + rest, outage });
         rest
     }
 
@@ -294,7 +296,7 @@ mod tests {
             let ideal = FIRST_REST.saturating_mul(1 << failure).min(LONGEST_REST);
             assert!(rest >= ideal.mul_f64(0.74) && rest <= ideal, "failure {failure}: {rest:?} of {ideal:?}");
             let error = breaker.look(now).expect_err("open");
-            assert_eq!(error, SinkError::Down { reason: "refused".to_owned(), retry_after: rest });
+            assert_eq!(error, SinkError::down_for(rest, "refused"));
             now += rest;
         }
         let _ = breaker.admit(now).expect("a trial").record(None, now);
@@ -356,6 +358,18 @@ mod tests {
             other => panic!("the trial lasts: {other:?}"),
         };
         assert_eq!([after(0), after(8), after(80)], [TRYING, Duration::from_secs(8), LONGEST_REST]);
+    }
+
+    #[test]
+    fn a_message_that_is_not_sent_learns_how_long_ago_the_sink_was_tried() {
+        let breaker = Arc::new(Breaker::new("orders", BreakerScope::Receiver));
+        let now = Instant::now();
+        let tried_at = now + fail(&breaker, now);
+        let _ = fail(&breaker, tried_at);
+        let later = tried_at + Duration::from_millis(50);
+        let answer = breaker.look(later);
+        let tried = |ago| matches!(answer, Err(SinkError::Unavailable { tried_ago, .. }) if tried_ago == ago);
+        assert!(tried(later - tried_at), "the last try counts: {answer:?}");
     }
 
     #[test]

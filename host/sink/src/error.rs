@@ -35,6 +35,8 @@ pub enum SinkError {
         reason: String,
         /// After how long the receiver asks to get it again; `None` when it did not say.
         retry_after: Option<Duration>,
+        /// How long ago the receiver was last tried, if this message was not sent. Zero if it was sent, or if the sink does not know.
+        tried_ago: Duration,
     },
     /// The message's destination is closed to every host: it is missing or full, or this user may not write to it. Other destinations of
     /// the sink may work.
@@ -56,6 +58,8 @@ pub enum SinkError {
         reason: String,
         /// After how long the sink is tried again.
         retry_after: Duration,
+        /// How long ago the sink was last tried, if this message was not sent. Zero if it was sent, or if the sink does not know.
+        tried_ago: Duration,
     },
 }
 
@@ -78,12 +82,13 @@ impl SinkError {
 
     /// The receiver is unavailable; the cause is not the message.
     pub(super) fn unavailable(reason: impl Into<String>) -> Self {
-        Self::Unavailable { reason: reason.into(), retry_after: None }
+        Self::Unavailable { reason: reason.into(), retry_after: None, tried_ago: Duration::ZERO }
     }
 
     /// The same, and not to be sent again before this rest is over.
+    #[cfg(any(feature = "http", feature = "kafka", feature = "redis"))]
     pub(super) fn unavailable_for(rest: Duration, reason: impl Into<String>) -> Self {
-        Self::Unavailable { reason: reason.into(), retry_after: Some(rest) }
+        Self::Unavailable { reason: reason.into(), retry_after: Some(rest), tried_ago: Duration::ZERO }
     }
 
     /// The destination takes no message, whichever host sends it.
@@ -104,7 +109,7 @@ impl SinkError {
 
     /// The same, and not to be tried before this rest is over.
     pub(super) fn down_for(rest: Duration, reason: impl Into<String>) -> Self {
-        Self::Down { reason: reason.into(), retry_after: rest }
+        Self::Down { reason: reason.into(), retry_after: rest, tried_ago: Duration::ZERO }
     }
 
     /// The answer for a message that its sink forgot to answer: nothing says that the message was confirmed.

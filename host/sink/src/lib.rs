@@ -94,7 +94,11 @@ pub use template::{Template, TemplateError};
 /// impl Sink for Kept {
 ///     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
 ///         let Ok(mut kept) = self.0.lock() else {
-///             let broken = || SinkError::Down { reason: "its lock is broken".to_owned(), retry_after: Duration::from_secs(1) };
+///             let broken = || SinkError::Down {
+///                 reason: "its lock is broken".to_owned(),
+///                 retry_after: Duration::from_secs(1),
+///                 tried_ago: Duration::ZERO,
+///             };
 ///             return messages.iter().map(|_| Err(broken())).collect();
 ///         };
 ///         kept.extend_from_slice(messages);

@@ -55,7 +55,7 @@ impl LastAnswers {
         for answer in answers {
             match answer {
                 Ok(()) => *self = Self { outage: None, last_success: Some(now) },
-                Err(SinkError::Down { reason, retry_after }) => {
+                Err(SinkError::Down { reason, retry_after, .. }) => {
                     let since = self.outage.as_ref().map_or(now, |outage| outage.since);
                     self.outage = Some(SinkOutage { since, reason: safe(reason), next_try: now.plus(*retry_after) });
                 }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn an_application_sink_is_down_from_its_first_such_answer_to_the_next_other_answer() {
         let mut answers = LastAnswers::default();
-        let down = |reason: &str| Err(SinkError::Down { reason: reason.to_owned(), retry_after: Duration::from_secs(1) });
+        let down = |reason: &str| Err(SinkError::down_for(Duration::from_secs(1), reason));
 
         answers.record(&[Ok(())], time(0));
         answers.record(&[down("refused")], time(1));

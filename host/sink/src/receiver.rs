@@ -176,7 +176,7 @@ impl Receiver {
                 let reason = without_body(&error.to_string(), &self.common.shown);
                 let down = Down { reason: &reason, rest: asked_for.min(LONGEST_REST) };
                 let rest = pass.record(Some(down), now);
-                Err(self.breaker.scope().error(reason, rest))
+                Err(self.breaker.scope().error(reason, rest, Duration::ZERO))
             }
             answer => {
                 pass.record(None, now);
@@ -205,9 +205,9 @@ impl Receiver {
     fn note_outage(&self, answer: &Answer, is_unavailable: bool, now: Instant) {
         let common = &self.common;
         let outage = match answer {
-            Err(SinkError::Down { reason, retry_after }) if is_unavailable => Some((reason, *retry_after)),
+            Err(SinkError::Down { reason, retry_after, .. }) if is_unavailable => Some((reason, *retry_after)),
             // The only receiver: operators see its outage before its breaker opens, which takes several messages.
-            Err(SinkError::Unavailable { reason, retry_after })
+            Err(SinkError::Unavailable { reason, retry_after, .. })
                 if !common.has_others && !common.unavailable.has_just_answered(now) =>
             {
                 Some((reason, retry_after.unwrap_or_default()))

@@ -43,7 +43,7 @@ impl Batch {
         let mut state = self.lock();
         let Some(caller) = state.callers.get_mut(index).and_then(Option::take) else { return };
         match answer {
-            Err(SinkError::Down { reason, retry_after }) if state.pass.is_some() => {
+            Err(SinkError::Down { reason, retry_after, .. }) if state.pass.is_some() => {
                 state.down.push((caller, reason, retry_after))
             }
             Err(SinkError::Down { reason, .. }) => caller.hear(Err(SinkError::unavailable(reason))),
@@ -92,7 +92,7 @@ impl Batch {
         }
         let retry_after = pass.record(down, Instant::now());
         for (caller, reason, _) in state.down {
-            caller.hear(Err(SinkError::Down { reason, retry_after }));
+            caller.hear(Err(SinkError::down_for(retry_after, reason)));
         }
     }
 

@@ -60,7 +60,9 @@ fn verdict(
         }
         401 | 403..=405 | 407 | 410 => SinkError::denied(reason),
         // 520 to 530: a proxy's own codes for a server that it cannot reach.
-        408 | 425 | 429 | 502..=504 | 520..=530 => SinkError::Unavailable { reason, retry_after: retry_after(headers, now) },
+        408 | 425 | 429 | 502..=504 | 520..=530 => {
+            SinkError::Unavailable { reason, retry_after: retry_after(headers, now), tried_ago: Duration::ZERO }
+        }
         500..=599 => match retry_after(headers, now) {
             Some(rest) => SinkError::unavailable_for(rest, reason),
             None => SinkError::failed(reason),

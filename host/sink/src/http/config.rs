@@ -50,7 +50,7 @@ pub struct HttpConfig {
     /// The time within which the answer must have begun. Default 10 s; above zero.
     #[serde(with = "duration")]
     pub timeout: Duration,
-    /// How long an event may wait while its receiver is unavailable; then it is dead. Default 72 h; zero for as long as it takes.
+    /// How long an event may wait while its receiver is unavailable; it is dead if a try fails after that. Default 72 h; zero: no limit.
     #[serde(with = "duration")]
     pub max_age: Duration,
     /// Most requests at once. Default 32; at least 1.

@@ -185,7 +185,10 @@ fn a_rest_that_a_receiver_asks_for_is_that_of_its_message_and_bounded_for_all_ot
         let receiver = receiver(has_others);
         assert!((1..10).all(|n: u32| send(&receiver, &n.to_string(), asks()) == asks()));
         let tenth = send(&receiver, "10", asks());
-        assert_eq!(tenth, Err(receiver.breaker.scope().error("https://a answered 429".to_owned(), LONGEST_REST)));
+        assert_eq!(
+            tenth,
+            Err(receiver.breaker.scope().error("https://a answered 429".to_owned(), LONGEST_REST, Duration::ZERO))
+        );
     }
 }
 

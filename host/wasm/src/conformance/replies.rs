@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -104,7 +105,7 @@ impl TryFrom<WrittenPublishReply> for PublishReply {
         let reply = match (rejected, unavailable) {
             (None, None) => Ok(()),
             (Some(reason), None) => Err(SinkError::Rejected { reason }),
-            (None, Some(reason)) => Err(SinkError::Unavailable { reason, retry_after: None }),
+            (None, Some(reason)) => Err(SinkError::Unavailable { reason, retry_after: None, tried_ago: Duration::ZERO }),
             (Some(_), Some(_)) => return Err("a message is either `rejected` or `unavailable`".to_owned()),
         };
         Ok(Self { sink, reply })
@@ -214,7 +215,7 @@ impl Sink for ScriptedSink {
             // No method is called so.
             let nth = self.script.nth(format!("the sink {}", self.name));
             let reason = || format!("the case has no reply to a message to the sink {}", self.name);
-            let missing = || Err(SinkError::Unavailable { reason: reason(), retry_after: None });
+            let missing = || Err(SinkError::Unavailable { reason: reason(), retry_after: None, tried_ago: Duration::ZERO });
             self.script.replies.to_message(&self.name, nth).unwrap_or_else(missing)
         };
         messages.iter().map(reply).collect()

@@ -5,6 +5,7 @@
 //! that calls [`Gate::pass`] first.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -197,7 +198,7 @@ impl Sink for GatedSink {
             let call = Outside::Message { sink: self.name.clone(), id, subject, key, content_type, headers, body };
             answers.push(match self.gate.pass(call).await {
                 Ok(()) => self.sink.send(std::slice::from_ref(message)).await.pop().unwrap_or_else(SinkError::unanswered),
-                Err(reason) => Err(SinkError::Unavailable { reason, retry_after: None }),
+                Err(reason) => Err(SinkError::Unavailable { reason, retry_after: None, tried_ago: Duration::ZERO }),
             });
         }
         answers
