@@ -249,6 +249,7 @@ async fn host_reports_the_stall_of_one_topic_while_another_is_confirmed() {
     })
     .await;
     assert_eq!(monitor.list()[0].unavailable_receivers, 1);
+    assert_eq!(monitor.list()[0].first_unavailable, [stuck.name.as_str()]);
 
     relay.heal(&stuck.name);
     done(&db, confirmed + 1).await;

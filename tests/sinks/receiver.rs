@@ -157,6 +157,8 @@ async fn a_receiver_that_refuses_whatever_comes_uses_up_no_backlog_and_stops_no_
     eventually("all of one wait", async || db.number(waiting).await == i64::try_from(EVENTS).expect("few")).await;
     let counted = db.number("SELECT sum(attempts) FROM outbox_event WHERE aggregate_type = 'Refusing'").await;
     assert!(counted < 20, "the tenth refusal in a row began its rest: {counted}");
+    let sink = outbox.monitor().sinks().remove(0);
+    assert_eq!((sink.unavailable_receivers, sink.first_unavailable), (1, vec!["Refusing".to_owned()]));
     done(&db, 1 + EVENTS).await;
     assert_eq!(db.number("SELECT sum(attempts) FROM outbox_event WHERE aggregate_type = 'Healthy'").await, 0);
 

@@ -71,6 +71,8 @@ struct OnHost {
     outage: Option<SinkOutage>,
     last_success: Option<Timestamp>,
     unavailable_receivers: u32,
+    /// The names of the first of them: paths, nodes or topics.
+    first_unavailable: Vec<String>,
 }
 
 impl SinksCommand {
@@ -135,8 +137,19 @@ fn configured(config: &Config) -> Vec<Listed> {
 
 /// Adds the state of a sink on one host. A sink that only hosts have is listed too.
 fn add(sinks: &mut Vec<Listed>, HostSink { host, sink, waiting }: HostSink) {
-    let SinkStatus { name, kind, target, state, outage, last_success, unavailable_receivers, routes, more_routes } = sink;
-    let on_host = OnHost { host, state, outage, last_success, unavailable_receivers };
+    let SinkStatus {
+        name,
+        kind,
+        target,
+        state,
+        outage,
+        last_success,
+        unavailable_receivers,
+        first_unavailable,
+        routes,
+        more_routes,
+    } = sink;
+    let on_host = OnHost { host, state, outage, last_success, unavailable_receivers, first_unavailable };
     let listed = match sinks.iter().position(|listed| listed.name == name) {
         Some(position) => &mut sinks[position],
         None => {
@@ -194,7 +207,8 @@ pub(crate) fn state(on_hosts: impl Iterator<Item = SinkState>) -> String {
 }
 
 /// `orders on web-1 4711: down for 4 min, next try in 12 s, last success 5 min ago: connection refused`
-fn line(name: &str, OnHost { host, state, outage, last_success, unavailable_receivers }: &OnHost, now: Timestamp) -> String {
+fn line(name: &str, on_host: &OnHost, now: Timestamp) -> String {
+    let OnHost { host, state, outage, last_success, unavailable_receivers, first_unavailable } = on_host;
     let mut text = format!("{} on {}: {}", short(name, 64), short(host, 40), state.word());
     if let Some(outage) = outage {
         let next_try =
@@ -206,6 +220,7 @@ fn line(name: &str, OnHost { host, state, outage, last_success, unavailable_rece
     }
     if *unavailable_receivers > 0 {
         text.push_str(&format!(", {} unavailable", count((*unavailable_receivers).into(), "receiver")));
+        text.push_str(&names(*unavailable_receivers, first_unavailable));
     }
     if let Some(outage) = outage {
         text.push_str(&format!(": {}", shown(&outage.reason)));
@@ -312,6 +327,16 @@ async fn follow(mut files: SinkFiles, sinks: Sinks) {
 /// Makes the sinks of a configuration.
 ///
 /// # Errors
+/// ` (acme, globex and 5 more)`: the names of so many receivers. Empty if the host names none.
+fn names(receivers: u32, first: &[String]) -> String {
+    let listed = shown(&first.join(", ")).into_owned();
+    match u64::from(receivers).saturating_sub(first.len() as u64) {
+        _ if first.is_empty() => String::new(),
+        0 => format!(" ({listed})"),
+        more => format!(" ({listed} and {more} more)"),
+    }
+}
+
 /// If a file that a sink refers to cannot be used, although the settings were checked when they were read.
 pub(crate) fn connect(config: &Config) -> Result<Sinks, Failure> {
     Sinks::connect(&config.sinks()).map_err(|error| Failure::new(Exit::Config, "the sinks cannot be made").because(error))
@@ -322,7 +347,14 @@ mod tests {
     use super::*;
 
     fn on_host(state: SinkState, outage: Option<SinkOutage>) -> OnHost {
-        OnHost { host: "web-1".to_owned(), state, outage, last_success: None, unavailable_receivers: 0 }
+        OnHost {
+            host: "web-1".to_owned(),
+            state,
+            outage,
+            last_success: None,
+            unavailable_receivers: 0,
+            first_unavailable: Vec::new(),
+        }
     }
 
     #[test]
@@ -346,6 +378,7 @@ mod tests {
             outage: None,
             last_success: None,
             unavailable_receivers: 0,
+            first_unavailable: Vec::new(),
             routes: vec![outbox::Route::new("Order", "*").unwrap()],
             more_routes: 30,
         };
@@ -354,6 +387,21 @@ mod tests {
 
         assert_eq!((routes(&sinks[0]).as_str(), sinks[0].more_routes), ("Order/* and 30 more", 30));
         assert_eq!(sinks[0].kind.as_deref(), Some("nats"));
+    }
+
+    #[test]
+    fn unavailable_receivers_are_named() {
+        let named = |unavailable_receivers, first: &[&str]| {
+            let first_unavailable = first.iter().map(|name| (*name).to_owned()).collect();
+            let on_host = OnHost { unavailable_receivers, first_unavailable, ..on_host(SinkState::Working, None) };
+            line("hooks", &on_host, Timestamp::from_micros(0))
+        };
+        assert_eq!(named(1, &["acme"]), "hooks on web-1: working, 1 receiver unavailable (acme)\n");
+        assert_eq!(
+            named(7, &["acme", "globex"]),
+            "hooks on web-1: working, 7 receivers unavailable (acme, globex and 5 more)\n"
+        );
+        assert_eq!(named(2, &[]), "hooks on web-1: working, 2 receivers unavailable\n");
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub struct SinkStatus {
     /// How many of its receivers are unavailable, while others may work: paths of an endpoint, nodes of a cluster, or topics.
     #[serde(default)]
     pub unavailable_receivers: u32,
+    /// The first of these by name: a path below the address, a node or a topic. A host names three.
+    #[serde(default)]
+    pub first_unavailable: Vec<String>,
     /// The routes that are relayed to it, sorted; a host reports the first 100 to other hosts.
     #[serde(default)]
     pub routes: Vec<Route>,
@@ -81,6 +84,9 @@ pub struct SinkOutage {
 }
 
 impl SinkStatus {
+    /// The most unavailable receivers of one sink that a host names.
+    pub const NAMED_RECEIVERS: usize = 3;
+
     /// Reads the sinks of a host's report. Skips each sink that cannot be read, because the host may be of another version.
     pub(crate) fn read(entries: Vec<Value>) -> Vec<Self> {
         let sinks =
@@ -97,7 +103,8 @@ impl SinkStatus {
     /// With texts and lists of a bounded size. Applied to rows that are read too: another program may have written them.
     pub(crate) fn bounded(mut self) -> Self {
         self = self.with_routes(MOST_ROUTES);
-        for text in [&mut self.name, &mut self.kind, &mut self.target] {
+        self.first_unavailable.truncate(Self::NAMED_RECEIVERS);
+        for text in [&mut self.name, &mut self.kind, &mut self.target].into_iter().chain(&mut self.first_unavailable) {
             shorten(text, NAME_BYTES);
         }
         if let Some(outage) = &mut self.outage {
@@ -149,6 +156,7 @@ mod tests {
             outage: Some(SinkOutage { since: time(1), reason: reason.to_owned(), next_try: time(2) }),
             last_success: Some(time(0)),
             unavailable_receivers: 0,
+            first_unavailable: Vec::new(),
             routes: vec![Route::new("Order", "*").expect("valid")],
             more_routes: 0,
         }
@@ -165,11 +173,20 @@ mod tests {
         let long = "x".repeat(100_000);
         let route = |number| Route::new("Order", format!("Event{number:04}")).expect("valid");
         let routes = (0..1_000).map(route).collect();
-        let by_hand = SinkStatus { name: long.clone(), kind: long.clone(), target: long.clone(), routes, ..status(&long) };
+        let first_unavailable = vec![long.clone(); 100];
+        let by_hand = SinkStatus {
+            name: long.clone(),
+            kind: long.clone(),
+            target: long.clone(),
+            first_unavailable,
+            routes,
+            ..status(&long)
+        };
 
         let read = SinkStatus::read(vec![json!(by_hand)]);
 
         assert_eq!((read[0].routes.len(), read[0].more_routes), (MOST_ROUTES, 900));
+        assert_eq!(read[0].first_unavailable.len(), SinkStatus::NAMED_RECEIVERS);
         let bytes = serde_json::to_string(&read).expect("plain data").len();
         assert!(bytes < 10_000, "{bytes}");
         assert_eq!(SinkStatus::read(vec![json!(read[0])]), read, "its size does not change again");

@@ -4,10 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outbox_event::SinkOutage;
+#[cfg(any(feature = "http", feature = "kafka", feature = "redis"))]
+use outbox_event::SinkStatus;
 use outbox_event::time::{Timestamp, system_clock};
 use rand::RngExt;
 
 use super::SinkError;
+#[cfg(any(feature = "http", feature = "kafka", feature = "redis"))]
+use super::error::quoted;
 
 /// The first rest; each further one is twice as long.
 const FIRST_REST: Duration = Duration::from_millis(200);
@@ -214,20 +218,31 @@ pub(super) struct OpenBreakers {
     pub(super) outage: Option<SinkOutage>,
     /// How many receivers are unavailable, while others may work.
     pub(super) receivers: u32,
+    /// The first of these receivers by name.
+    pub(super) first: Vec<String>,
 }
 
-#[cfg(any(feature = "http", feature = "redis"))]
+#[cfg(any(feature = "http", feature = "kafka", feature = "redis"))]
 impl OpenBreakers {
-    /// Counts the open ones among these breakers.
-    pub(super) fn of<'b>(breakers: impl Iterator<Item = &'b Breaker>) -> Self {
-        let mut open = Self::default();
-        for breaker in breakers.filter(|breaker| !breaker.is_closed()) {
+    /// The open ones among these breakers, each with the name of its receiver.
+    #[cfg(any(feature = "http", feature = "redis"))]
+    pub(super) fn of<'b>(breakers: impl Iterator<Item = (&'b str, &'b Breaker)>) -> Self {
+        let (mut outage, mut names) = (None, Vec::new());
+        for (name, breaker) in breakers.filter(|(_, breaker)| !breaker.is_closed()) {
             match breaker.scope {
-                BreakerScope::Sink => open.outage = breaker.outage(),
-                BreakerScope::Receiver => open.receivers = open.receivers.saturating_add(1),
+                BreakerScope::Sink => outage = breaker.outage(),
+                BreakerScope::Receiver => names.push(name),
             }
         }
-        open
+        Self { outage, ..Self::of_receivers(names) }
+    }
+
+    /// Receivers with these names, which are unavailable.
+    pub(super) fn of_receivers(mut names: Vec<&str>) -> Self {
+        // The same ones each time: a host writes its report again if it changes.
+        names.sort_unstable();
+        let first = names.iter().take(SinkStatus::NAMED_RECEIVERS).map(|name| quoted(name)).collect();
+        Self { outage: None, receivers: u32::try_from(names.len()).unwrap_or(u32::MAX), first }
     }
 }
 

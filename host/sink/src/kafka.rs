@@ -233,7 +233,7 @@ impl Link for Kafka {
     }
 
     fn open_breakers(&self) -> OpenBreakers {
-        OpenBreakers { outage: None, receivers: self.resting().count(Instant::now()) }
+        OpenBreakers::of_receivers(self.resting().names(Instant::now()))
     }
 
     fn rests(&self) -> Rests {

@@ -78,15 +78,16 @@ impl fmt::Debug for SinkMonitor {
 
 impl Watched {
     fn status(&self, now: Timestamp) -> SinkStatus {
-        let (target, outage, last_success, unavailable_receivers) = match &self.source {
+        let (target, outage, last_success, unavailable_receivers, first_unavailable) = match &self.source {
             Source::Config { breaker, unavailable, link, target, .. } => {
-                let OpenBreakers { outage, receivers } = link.upgrade().map(|link| link.open_breakers()).unwrap_or_default();
+                let OpenBreakers { outage, receivers, first } =
+                    link.upgrade().map(|link| link.open_breakers()).unwrap_or_default();
                 let outage = breaker.outage().or_else(|| unavailable.outage()).or(outage);
-                (target.borrow().clone(), outage, breaker.last_success(), receivers)
+                (target.borrow().clone(), outage, breaker.last_success(), receivers, first)
             }
             Source::Application(answers) => {
                 let LastAnswers { outage, last_success } = answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                (String::new(), outage, last_success, 0)
+                (String::new(), outage, last_success, 0, Vec::new())
             }
         };
         let (state, outage) = state(outage, last_success, now);
@@ -98,6 +99,7 @@ impl Watched {
             outage,
             last_success,
             unavailable_receivers,
+            first_unavailable,
             routes: Vec::new(),
             more_routes: 0,
         }

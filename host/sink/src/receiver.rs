@@ -9,6 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use outbox_event::text::shorten;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::unavailable::Unavailability;
@@ -22,6 +23,8 @@ const LONGEST_REST: Duration = Duration::from_secs(60);
 const RESTS_AFTER: u32 = 10;
 /// The least rest of a message while many receivers are unavailable, so that the sink counts as down.
 const LEAST_REST: Duration = Duration::from_secs(1);
+/// The most bytes of a path that a receiver keeps.
+const PATH_BYTES: usize = 80;
 
 type Answer = Result<(), SinkError>;
 
@@ -46,6 +49,8 @@ pub(super) struct Common {
 #[derive(Debug)]
 pub(super) struct Receiver {
     common: Arc<Common>,
+    /// The beginning of its path: reported to operators.
+    path: String,
     /// Tells it from the others of its sink.
     key: u64,
     breaker: Arc<Breaker>,
@@ -70,11 +75,13 @@ struct State {
 }
 
 impl Receiver {
-    pub(super) fn new(common: Arc<Common>, key: u64, now: Instant) -> Self {
+    pub(super) fn new(common: Arc<Common>, path: &str, key: u64, now: Instant) -> Self {
         let scope = if common.has_others { BreakerScope::Receiver } else { BreakerScope::Sink };
         let breaker = Arc::new(Breaker::new(&common.sink, scope));
         let state = State { in_flight: 0, answers: false, heard_at: now, not_taken: 0, last_not_taken: 0, counted: None };
-        Self { common, key, breaker, state: Mutex::new(state) }
+        let mut path = path.to_owned();
+        shorten(&mut path, PATH_BYTES);
+        Self { common, path, key, breaker, state: Mutex::new(state) }
     }
 
     /// Whether a message may be queued.
@@ -222,6 +229,11 @@ impl Receiver {
     /// Whether nothing would be lost if the receiver was forgotten.
     pub(super) fn works(&self) -> bool {
         self.breaker.is_closed() && self.lock().not_taken == 0
+    }
+
+    /// The beginning of its path.
+    pub(super) fn path(&self) -> &str {
+        &self.path
     }
 
     /// Its breaker.

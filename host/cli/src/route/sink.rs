@@ -85,6 +85,7 @@ mod tests {
             outage,
             last_success: None,
             unavailable_receivers: 0,
+            first_unavailable: Vec::new(),
             routes: vec![Route::new("Order", "*").unwrap()],
             more_routes: 0,
         };

@@ -46,6 +46,7 @@ pub(super) fn sink(name: &str, routes: &[&str]) -> SinkStatus {
         outage: None,
         last_success: None,
         unavailable_receivers: 0,
+        first_unavailable: Vec::new(),
         routes: routes.iter().map(route).collect(),
         more_routes: 0,
     }

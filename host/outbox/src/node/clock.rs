@@ -112,6 +112,7 @@ mod tests {
             outage: Some(outage),
             last_success: Some(at(900)),
             unavailable_receivers: 0,
+            first_unavailable: Vec::new(),
             routes: Vec::new(),
             more_routes: 0,
         };

@@ -99,6 +99,7 @@ mod tests {
             outage,
             last_success: None,
             unavailable_receivers: 0,
+            first_unavailable: Vec::new(),
             routes: vec![Route::new("Order", "*").expect("valid")],
             more_routes: 0,
         };

@@ -77,6 +77,7 @@ mod tests {
             outage: None,
             last_success: None,
             unavailable_receivers: 0,
+            first_unavailable: Vec::new(),
             routes: Vec::new(),
             more_routes: 0,
         }

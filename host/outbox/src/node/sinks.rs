@@ -133,6 +133,7 @@ mod tests {
             outage: None,
             last_success: None,
             unavailable_receivers: 0,
+            first_unavailable: Vec::new(),
             routes: routes.to_vec(),
             more_routes: 0,
         }

@@ -15,7 +15,8 @@ use crate::receiver::{Common, Receiver, UnavailableReceivers};
 /// The most receivers that are remembered. Events choose paths, and may choose millions.
 const REMEMBERED: usize = 4_096;
 
-/// The receivers of one sink, each known by the hash of its path: a long path takes no more memory than a short one.
+/// The receivers of one sink, each known by the hash of its path. Each keeps only the beginning of its path: events may choose long
+/// ones.
 pub(super) struct Receivers {
     common: Arc<Common>,
     remembered: Mutex<HashMap<u64, Arc<Receiver>>>,
@@ -51,14 +52,14 @@ impl Receivers {
             forget_half(&mut remembered);
         }
         let receiver =
-            remembered.entry(key).or_insert_with(|| Arc::new(Receiver::new(self.common.clone(), key, Instant::now())));
+            remembered.entry(key).or_insert_with(|| Arc::new(Receiver::new(self.common.clone(), path, key, Instant::now())));
         receiver.clone()
     }
 
     /// The open breakers of the receivers that are remembered, and the outage of the sink while its receivers are unavailable.
     pub(super) fn open_breakers(&self) -> OpenBreakers {
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = OpenBreakers::of(remembered.values().map(|receiver| receiver.breaker()));
+        let open = OpenBreakers::of(remembered.values().map(|receiver| (receiver.path(), receiver.breaker())));
         OpenBreakers { outage: self.common.unavailable.outage().or(open.outage), ..open }
     }
 }
@@ -101,7 +102,7 @@ mod tests {
         rest(&several, "a");
         answer(&several, "b", Ok(()));
         let open = several.open_breakers();
-        assert_eq!((open.outage, open.receivers), (None, 1));
+        assert_eq!((open.outage, open.receivers, open.first), (None, 1, vec!["a".to_owned()]));
 
         let single = Receivers::new("hooks", &HttpConfig::default());
         rest(&single, "");

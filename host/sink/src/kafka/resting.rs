@@ -87,10 +87,9 @@ impl RestingTopics {
         has_room
     }
 
-    /// How many topics rest.
-    pub(super) fn count(&self, now: Instant) -> u32 {
-        let resting = self.0.values().filter(|topic| now < topic.next + COUNTED_FOR);
-        resting.fold(0, |count: u32, _| count.saturating_add(1))
+    /// The topics that rest.
+    pub(super) fn names(&self, now: Instant) -> Vec<&str> {
+        self.0.iter().filter(|(_, topic)| now < topic.next + COUNTED_FOR).map(|(name, _)| name.as_str()).collect()
     }
 
     /// Ends the rest of a topic, one of whose messages was confirmed. Returns whether it was resting.
@@ -129,7 +128,7 @@ mod tests {
         assert_eq!(left(admit(&mut topics, 6)), Some(REST), "while it is on its way");
         assert!(!topics.rest("a", unconfirmed(), start + Duration::from_secs(14)), "it was logged a short while ago");
         assert!(topics.rest("a", unconfirmed(), start + Duration::from_secs(60)));
-        let count = |after| topics.count(start + Duration::from_secs(60) + REST + after);
+        let count = |after| topics.names(start + Duration::from_secs(60) + REST + after).len();
         assert_eq!((count(Duration::ZERO), count(COUNTED_FOR)), (1, 0));
         assert!(topics.wake("a") && !topics.wake("a"));
         assert_eq!(admit(&mut topics, 61), Ok(()));

@@ -18,7 +18,7 @@ fn common(has_others: bool, unproven: usize) -> Arc<Common> {
 }
 
 fn receiver(has_others: bool) -> Arc<Receiver> {
-    Arc::new(Receiver::new(common(has_others, 16), 1, Instant::now()))
+    Arc::new(Receiver::new(common(has_others, 16), "a", 1, Instant::now()))
 }
 
 /// Sends a message, once the receiver does not rest any more.
@@ -63,7 +63,7 @@ fn a_receiver_that_takes_nothing_rests_until_it_has_looked_at_a_message() {
 #[test]
 fn a_sink_is_down_while_many_receivers_are_unavailable_and_none_answers() {
     let (common, now) = (common(true, 16), Instant::now());
-    let receivers: Vec<_> = (0..4).map(|key| Arc::new(Receiver::new(common.clone(), key, now))).collect();
+    let receivers: Vec<_> = (0..4).map(|key| Arc::new(Receiver::new(common.clone(), "a", key, now))).collect();
     let is_down = |receiver, id, answer| send(receiver, id, answer).is_err_and(|error| error.is_down());
 
     let all: Vec<bool> = receivers.iter().map(|receiver| is_down(receiver, "1", unavailable())).collect();
@@ -79,7 +79,7 @@ fn a_sink_is_down_while_many_receivers_are_unavailable_and_none_answers() {
 #[test]
 fn a_dead_receiver_counts_once_until_it_answers() {
     let (common, now) = (common(true, 16), Instant::now());
-    let receivers: Vec<_> = (0..4).map(|key| Arc::new(Receiver::new(common.clone(), key, now))).collect();
+    let receivers: Vec<_> = (0..4).map(|key| Arc::new(Receiver::new(common.clone(), "a", key, now))).collect();
     let (works, dead) = receivers.split_first().expect("four");
     let are_down = |id| -> Vec<bool> {
         dead.iter().map(|receiver| send(receiver, id, unavailable()).is_err_and(|error| error.is_down())).collect()
@@ -100,7 +100,7 @@ fn a_dead_receiver_counts_once_until_it_answers() {
 #[test]
 fn one_answer_in_an_outage_hides_it_for_a_minute_at_most() {
     let (common, now) = (common(true, 16), Instant::now());
-    let receivers: Vec<_> = (0..7).map(|key| Arc::new(Receiver::new(common.clone(), key, now))).collect();
+    let receivers: Vec<_> = (0..7).map(|key| Arc::new(Receiver::new(common.clone(), "a", key, now))).collect();
     let (lucky, dead) = receivers.split_first().expect("seven");
     let are_down = |dead: &[Arc<Receiver>], at| -> Vec<bool> {
         let fails = |receiver: &Arc<Receiver>| {
@@ -126,7 +126,7 @@ fn sink_is_down_while_many_receivers_refuse_and_none_takes_a_message() {
     let asks = || Err(SinkError::unavailable_for(Duration::from_secs(7), "https://a answered 503: card 4711"));
     for (refusal, rest) in [(denied(), LEAST_REST), (asks(), Duration::from_secs(7))] {
         let common = common(true, 16);
-        let receivers: Vec<_> = (0..12).map(|key| Arc::new(Receiver::new(common.clone(), key, now))).collect();
+        let receivers: Vec<_> = (0..12).map(|key| Arc::new(Receiver::new(common.clone(), "a", key, now))).collect();
         let are_down = |id| -> Vec<bool> {
             receivers.iter().map(|receiver| send(receiver, id, refusal.clone()).is_err_and(|error| error.is_down())).collect()
         };
@@ -137,7 +137,7 @@ fn sink_is_down_while_many_receivers_refuse_and_none_takes_a_message() {
         let last = send(&receivers[0], "2", refusal.clone());
         assert!(matches!(&last, Err(SinkError::Down { retry_after, .. }) if *retry_after == rest), "{last:?}");
 
-        let works = Arc::new(Receiver::new(common.clone(), 12, now));
+        let works = Arc::new(Receiver::new(common.clone(), "a", 12, now));
         assert_eq!(send(&works, "3", Ok(())), Ok(()));
         assert_eq!(
             (common.unavailable.outage(), are_down("4")),
@@ -217,7 +217,7 @@ fn a_receiver_that_has_not_answered_gets_one_message_and_one_that_answers_as_man
 #[test]
 fn receivers_that_have_not_answered_leave_requests_to_those_that_answer() {
     let (common, now) = (common(true, 2), Instant::now());
-    let other = || Arc::new(Receiver::new(common.clone(), 1, now));
+    let other = || Arc::new(Receiver::new(common.clone(), "a", 1, now));
     let good = other();
     let _ = good.clone().admit("1", now).expect("one may be sent").judge(Ok(()), now);
     let hanging = [other().admit("2", now).expect("one"), other().admit("3", now).expect("two")];

@@ -99,7 +99,7 @@ impl NodeBreakers {
 
     /// The open ones.
     pub(super) fn open(&self) -> OpenBreakers {
-        OpenBreakers::of(self.lock().by_address.values().map(|breaker| &**breaker))
+        OpenBreakers::of(self.lock().by_address.iter().map(|(address, breaker)| (address.as_str(), &**breaker)))
     }
 
     fn lock(&self) -> MutexGuard<'_, NodeBreakersState> {

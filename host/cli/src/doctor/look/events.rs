@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use outbox::listener::{Cause, error_kind, is_unroutable};
+use outbox::node::names_sink;
 use outbox::purge::Overdue;
 use outbox::store::{Finding, NodeRecord, PurgeRow, Record, RouteRecord, Severity, Stats, WaitReason};
 use outbox::time::Timestamp;
@@ -66,7 +67,9 @@ pub(in crate::doctor) fn waits(
         } else {
             "remove the cause; the host then delivers them by itself, and counts no failure"
         };
-        let fix = format!("{remedy}\n{}", flags.command(&list));
+        // The list of sinks names the unavailable receivers.
+        let sinks = if names_sink(&wait.reason) { format!("\n{}", flags.command("outbox sinks list")) } else { String::new() };
+        let fix = format!("{remedy}\n{}{sinks}", flags.command(&list));
         let what = after_change(what, changes, wait.since);
         Finding::problem(wait_severity(wait.events, longest), "waiting", what, fix, wait.events)
     };

@@ -57,17 +57,26 @@ fn row(HostSink { host, sink, waiting }: &HostSink, now: Timestamp) -> Markup {
     }
 }
 
-/// The state, since when the sink is down, and how many of its receivers are unavailable.
+/// The state, since when the sink is down, and how many and which of its receivers are unavailable.
 fn state(sink: &SinkStatus, now: Timestamp) -> Markup {
     let (class, shape) = badge(sink.state);
     let receivers = u64::from(sink.unavailable_receivers);
+    let first = &sink.first_unavailable;
+    let more = receivers.saturating_sub(first.len() as u64);
     html! {
         span.state.(class) { span aria-hidden="true" { (shape) } " " (sink.state.word()) }
         @if let Some(outage) = &sink.outage {
             " " small.quiet { "for " span title=(outage.since) { (span(now.since(outage.since))) } }
         }
         @if receivers > 0 {
-            " " small.quiet { (count(receivers, "receiver")) " unavailable" }
+            " " small.quiet {
+                (count(receivers, "receiver")) " unavailable"
+                @for (index, name) in first.iter().enumerate() {
+                    @if index == 0 { ": " } @else { ", " }
+                    span.mono { (visible(&short(name, 80))) }
+                }
+                @if more > 0 && !first.is_empty() { " and " (number(more)) " more" }
+            }
         }
     }
 }
@@ -133,6 +142,17 @@ mod tests {
     }
 
     #[test]
+    fn unavailable_receivers_are_named() {
+        let first_unavailable = vec!["acme".to_owned(), "globex".to_owned()];
+        let hooks = SinkStatus { unavailable_receivers: 7, first_unavailable, ..sink("hooks", &["Order/*"]) };
+
+        let text = shown(&[on_host(hooks, 0)]);
+
+        let named = "7 receivers unavailable: <span class=\"mono\">acme</span>, <span class=\"mono\">globex</span> and 5 more";
+        assert!(text.contains(named), "{text}");
+    }
+
+    #[test]
     fn a_text_of_another_host_is_escaped() {
         const EVIL: &str = "</td><script>alert(1)</script>\u{202e}";
         let now = frame().known.now();
@@ -141,6 +161,8 @@ mod tests {
         let evil = SinkStatus {
             kind: EVIL.to_owned(),
             target: EVIL.to_owned(),
+            unavailable_receivers: 1,
+            first_unavailable: vec![EVIL.to_owned()],
             outage: Some(outage),
             routes: vec![Route::new("<script>", "<script>").expect("valid")],
             ..sink(EVIL, &[])
