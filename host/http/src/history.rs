@@ -68,6 +68,11 @@ impl Minute {
         self.lags.quantile(part)
     }
 
+    fn set_counted(&mut self, counted: Counted) {
+        self.waiting = Some(counted.waiting);
+        self.oldest = Some(counted.oldest);
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "a rate for a chart")]
     fn per_second(&self, count: u64) -> Option<f64> {
         (!self.seen.is_zero()).then(|| count as f64 / self.seen.as_secs_f64())
@@ -95,19 +100,23 @@ impl History {
             minute.failed += failures(&counts).saturating_sub(failures(&before));
             minute.lags = minute.lags.plus(&lags.since(&lags_before));
             if let Some(counted) = counted {
-                minute.waiting = Some(counted.waiting);
-                minute.oldest = Some(counted.oldest);
+                minute.set_counted(counted);
             }
         }
     }
 
-    /// The last hour before `now`, oldest minute first; `None` for a minute that was not seen. Always [`MINUTES`] long.
-    pub(super) fn hour(&self, now: Timestamp) -> Vec<Option<Minute>> {
+    /// The last hour before `now`, oldest minute first; `None` for a minute that was not seen. Always [`MINUTES`] long. The present
+    /// minute shows `counted`, the latest count of the table, since the last sample may be older than what the page says beside it.
+    pub(super) fn hour(&self, now: Timestamp, counted: Option<Counted>) -> Vec<Option<Minute>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = now.as_micros().div_euclid(MINUTE_MICROS);
         let length = i64::try_from(MINUTES).unwrap_or(i64::MAX);
         let find = |number| kept.minutes.iter().find(|minute| minute.number == number).copied();
-        (last - length + 1..=last).map(find).collect()
+        let mut hour: Vec<Option<Minute>> = (last - length + 1..=last).map(find).collect();
+        if let (Some(counted), Some(present)) = (counted, hour.last_mut()) {
+            present.get_or_insert(Minute { number: last, ..Minute::default() }).set_counted(counted);
+        }
+        hour
     }
 
     /// Events that this host delivered a second, over the last minute or two; `None` when too little was seen.
@@ -148,7 +157,7 @@ mod tests {
     #[test]
     fn a_rate_is_what_was_counted_between_two_samples_over_the_time_between_them() {
         let history = History::default();
-        assert_eq!((history.rate(), history.hour(at(0)).iter().flatten().count()), (None, 0));
+        assert_eq!((history.rate(), history.hour(at(0), None).iter().flatten().count()), (None, 0));
         history.sample(at(0), counts(1_000, 5, 1), Lags::default(), None);
         assert_eq!(history.rate(), None, "what was counted before the first sample belongs to no minute");
 
@@ -159,7 +168,7 @@ mod tests {
             Some(Counted { waiting: 7, oldest: Duration::from_secs(3) }),
         );
 
-        let hour = history.hour(at(6));
+        let hour = history.hour(at(6), None);
         assert_eq!(hour.len(), MINUTES);
         let minute = hour[MINUTES - 1].expect("the present minute");
         assert_eq!((minute.done_per_second(), minute.failed_per_second()), (Some(10.0), Some(0.4)));
@@ -170,16 +179,31 @@ mod tests {
     }
 
     #[test]
+    fn the_present_minute_shows_the_latest_count_of_the_table() {
+        let history = History::default();
+        let count = |waiting| Counted { waiting, oldest: Duration::from_secs(waiting) };
+        history.sample(at(0), counts(0, 0, 0), Lags::default(), Some(count(1)));
+        let waiting = |seconds, counted| {
+            let hour = history.hour(at(seconds), counted);
+            [hour[MINUTES - 2], hour[MINUTES - 1]].map(|minute| minute.and_then(|minute| minute.waiting))
+        };
+
+        assert_eq!(waiting(5, None), [None, Some(1)]);
+        assert_eq!(waiting(5, Some(count(204))), [None, Some(204)]);
+        assert_eq!(waiting(65, Some(count(204))), [Some(1), Some(204)], "no sample was taken in this minute yet");
+    }
+
+    #[test]
     fn a_minute_that_nobody_saw_is_a_gap_and_an_hour_is_all_that_is_kept() {
         let history = History::default();
         for minute in (0..100).filter(|minute| *minute != 90) {
             history.sample(at(minute * 60), counts(u64::try_from(minute).unwrap() * 60, 0, 0), Lags::default(), None);
         }
-        let hour = history.hour(at(99 * 60 + 30));
+        let hour = history.hour(at(99 * 60 + 30), None);
         assert_eq!(hour.iter().position(Option::is_none), Some(50), "minute 90 of 40 to 99");
         assert_eq!(hour.iter().flatten().count(), 59);
         assert!(history.0.lock().unwrap().minutes.len() <= MINUTES);
-        assert_eq!(history.hour(at(200 * 60)).iter().flatten().count(), 0, "later nothing of it is within the hour");
+        assert_eq!(history.hour(at(200 * 60), None).iter().flatten().count(), 0, "later nothing of it is within the hour");
     }
 
     #[test]
@@ -187,7 +211,7 @@ mod tests {
         let history = History::default();
         history.sample(at(120), counts(100, 0, 0), Lags::default(), None);
         history.sample(at(60), counts(40, 0, 0), Lags::default(), None);
-        let hour = history.hour(at(120));
+        let hour = history.hour(at(120), None);
         assert_eq!(hour[MINUTES - 1].and_then(|minute| minute.done_per_second()), None);
         assert_eq!(hour.iter().flatten().count(), 1);
     }

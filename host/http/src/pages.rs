@@ -29,7 +29,7 @@ use axum::Router;
 use axum::routing::{get, post};
 use outbox_event::time::system_clock;
 
-use super::history::{Counted, History, SAMPLE_EVERY};
+use super::history::{History, SAMPLE_EVERY};
 use super::host::Host;
 use handlers::{act, door, not_found, read};
 use known::snapshots::Snapshots;
@@ -111,10 +111,7 @@ impl Pages {
 
     async fn sample(&self) {
         let known = self.snapshots.recent().await;
-        let counted = known.snapshot.filter(|_| known.outage.is_none()).map(|snapshot| Counted {
-            waiting: snapshot.unfinished(),
-            oldest: snapshot.stats.oldest_pending_seconds.longest().map(|(_, age)| age).unwrap_or_default(),
-        });
-        self.history.sample(system_clock().now(), self.host.metrics.counts(), self.host.metrics.routes.lags(), counted);
+        let (counts, lags) = (self.host.metrics.counts(), self.host.metrics.routes.lags());
+        self.history.sample(system_clock().now(), counts, lags, known.latest_count());
     }
 }

@@ -23,7 +23,8 @@ use crate::pages::words::visible;
 
 pub(crate) async fn overview(visit: Visit) -> Response {
     let in_hand = visit.pages.host.monitor.in_flight();
-    let hour = visit.pages.history.hour(outbox_event::time::Clock::now(&*outbox_event::time::system_clock()));
+    let now = outbox_event::time::Clock::now(&*outbox_event::time::system_clock());
+    let hour = visit.pages.history.hour(now, visit.frame.known.latest_count());
     visit.page("Overview", view::overview::page(&Overview { frame: &visit.frame, hour, in_hand }))
 }
 

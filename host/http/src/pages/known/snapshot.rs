@@ -9,6 +9,8 @@ use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
 use outbox_store::{Filter, LaggingSequence, NodeRecord, Record, RouteRecord, Stats, Store, StoreError, WaitReason};
 
+use crate::history::Counted;
+
 /// A snapshot this old is shown with its age: the lists of a page that is loaded are as they are now.
 pub(crate) const SHOW_AGE_AFTER: Duration = Duration::from_secs(5);
 /// How many dead events are grouped by their errors: the newest ones.
@@ -107,6 +109,13 @@ impl Known {
     /// The present time: the database's where it is known.
     pub(crate) fn now(&self) -> Timestamp {
         self.snapshot.as_ref().map_or_else(|| system_clock().now(), |snapshot| snapshot.now())
+    }
+
+    /// The latest count of the unfinished events, for the charts; `None` while the database does not answer.
+    pub(crate) fn latest_count(&self) -> Option<Counted> {
+        let snapshot = self.snapshot.as_ref().filter(|_| self.outage.is_none())?;
+        let oldest = snapshot.stats.oldest_pending_seconds.longest().map(|(_, age)| age).unwrap_or_default();
+        Some(Counted { waiting: snapshot.unfinished(), oldest })
     }
 }
 
