@@ -229,7 +229,7 @@ impl PluginListener {
 
     pub(super) fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<HostState>) -> Outcome {
         match explain(error, store, &self.plugin.manifest.limits, &self.plugin.linked.identity.name) {
-            CallError::NoSlot => self.without_room(),
+            CallError::NoSlot | CallError::NoMemory => self.without_room(),
             CallError::Broken(failure) => {
                 self.no_room.over();
                 Outcome::Failed(failure)

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use outbox_event::units::ByteSize;
 use outbox_event::{NameError, Owner};
 use outbox_listener::RouteConflict;
 
@@ -293,6 +294,16 @@ pub enum LoadError {
         /// The file.
         file: PathBuf,
     },
+    /// Too little memory is free to try it.
+    #[error(
+        "{file} could not be tried: all plugins together may have {max} of memory, and too little of it is free; raise plugins.memory"
+    )]
+    NoMemory {
+        /// The file.
+        file: PathBuf,
+        /// The memory that all plugins may have together.
+        max: ByteSize,
+    },
     /// `describe` answered something that cannot be.
     #[error("{file} describes itself wrongly: {reason}")]
     Description {
@@ -344,6 +355,7 @@ impl LoadError {
                 | Self::Authorities { .. }
                 | Self::Settings { .. }
                 | Self::NoSlot { .. }
+                | Self::NoMemory { .. }
                 | Self::Compiler { .. }
                 | Self::CompilerLate { .. }
                 | Self::Lock { .. }

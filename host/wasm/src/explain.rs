@@ -16,8 +16,10 @@ const MAX_ERROR_BYTES: usize = 1_024;
 
 /// Why a call did not answer.
 pub(crate) enum CallError {
-    /// There was no room for it: all slots of the pool are taken, or all the memory that guests may have together.
+    /// Calls use all instance slots of the pool.
     NoSlot,
+    /// Too little is free of the memory that all guests may have together.
+    NoMemory,
     /// It broke off.
     Broken(Failure),
 }
@@ -31,7 +33,7 @@ pub(crate) fn explain(error: &wasmtime::Error, store: &mut Store<HostState>, lim
     let (cause, mut message) = classify(error, store.data().limiter.denied, limits, name);
     // A guest that is refused memory aborts. One that uses up its time or its fuel instead has done that by itself.
     if store.data().limiter.starved && matches!(cause, Cause::Trap | Cause::Memory) {
-        return CallError::NoSlot;
+        return CallError::NoMemory;
     }
     if matches!(cause, Cause::Trap | Cause::Memory | Cause::Stack | Cause::Fuel)
         && let Some(backtrace) = error.downcast_ref::<WasmBacktrace>()

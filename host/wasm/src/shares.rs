@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
+use outbox_event::units::ByteSize;
 use outbox_listener::Reminder;
 
 /// What all guests of one sandbox may have together, in bytes.
@@ -97,6 +98,11 @@ impl PluginShare {
         let (max, own) = (self.budget.max(), self.used.load(Ordering::Relaxed));
         let has_quarter = !self.is_alone() && own > max / 4;
         has_quarter || self.budget.used() > if own < max / 8 { max / 4 * 3 } else { max / 2 }
+    }
+
+    /// The memory that all guests may have together.
+    pub(super) fn max_memory(&self) -> ByteSize {
+        ByteSize(self.budget.max() as u64)
     }
 
     fn is_alone(&self) -> bool {

@@ -280,8 +280,12 @@ impl tracing::Subscriber for Logged {
 
 /// Loads a file with the default manifest, which must fail.
 pub(super) async fn refused(file: &Path) -> LoadError {
-    let engine = Engine::new(1, PagemapScan::Off).unwrap();
-    match load_listener(&engine, file, Manifest::default()).await {
+    refused_in(&Engine::new(1, PagemapScan::Off).unwrap(), file).await
+}
+
+/// Loads a file in this sandbox with the default manifest, which must fail.
+pub(super) async fn refused_in(engine: &Arc<Engine>, file: &Path) -> LoadError {
+    match load_listener(engine, file, Manifest::default()).await {
         Ok(_) => panic!("{} was loaded", file.display()),
         Err(error) => error,
     }

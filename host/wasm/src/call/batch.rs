@@ -309,7 +309,7 @@ impl Shared {
         .await;
         let why = |error: wasmtime::Error, store: &mut Store<HostState>| match self.plugin.why(&error, store) {
             CallError::Broken(failure) => Break::of_listener(failure.to_string()),
-            CallError::NoSlot => Break::of_host("the host has no room for another instance"),
+            CallError::NoSlot | CallError::NoMemory => Break::of_host("the host has no room for another instance"),
         };
         answers.map_err(|error| why(error, store)).inspect(|_| {
             store.data_mut().end();

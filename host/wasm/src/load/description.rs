@@ -34,6 +34,7 @@ pub(super) async fn describe(file: &Path, linked: &Linked) -> Result<Description
         let explained = |error: &wasmtime::Error, store: &mut _| match explain(error, store, &budget, name) {
             CallError::Broken(failure) => failed(failure.to_string()),
             CallError::NoSlot => LoadError::NoSlot { file: file.to_owned() },
+            CallError::NoMemory => no_memory(file, linked),
         };
         let mut instance = match linked.instantiate(linked.store(INIT_FUEL)).await {
             Ok(instance) => instance,
@@ -82,6 +83,7 @@ pub(super) async fn check_settings(
     ) {
         CallError::Broken(failure) => refused(&failure.to_string()),
         CallError::NoSlot => LoadError::NoSlot { file: file.to_owned() },
+        CallError::NoMemory => no_memory(file, linked),
     };
     let run = async {
         let mut store = linked.store(INIT_FUEL);
@@ -113,10 +115,17 @@ pub(super) async fn check_on_events(file: &Path, component: &Component, linked: 
     store.data_mut().begin(None, Instant::now() + DESCRIBE_DEADLINE);
     let make = linked.pre.instance_pre().instantiate_async(&mut store);
     let made = tokio::time::timeout(DESCRIBE_DEADLINE, in_turns(&linked.identity.name, false, make)).await;
-    // It was instantiated a moment ago: what fails now is the room for it.
-    let Ok(Ok(instance)) = made else { return Err(LoadError::NoSlot { file: file.to_owned() }) };
+    // It was instantiated a moment ago, so only a slot or memory can be missing now.
+    let Ok(Ok(instance)) = made else {
+        let is_refused_memory = store.data().limiter.starved;
+        return Err(if is_refused_memory { no_memory(file, linked) } else { LoadError::NoSlot { file: file.to_owned() } });
+    };
     on_events::check(&instance, &mut store, &function)
         .map_err(|error| LoadError::Link { file: file.to_owned(), reason: keepable(&format!("on-events: {error:#}"), 1_024) })
+}
+
+fn no_memory(file: &Path, linked: &Linked) -> LoadError {
+    LoadError::NoMemory { file: file.to_owned(), max: linked.share.max_memory() }
 }
 
 /// The routes of a description: at least one, valid, none twice.

@@ -2,8 +2,9 @@
 
 use outbox_event::{Cause, Outcome};
 
-use super::{COUNT, Guest, event, logged};
+use super::{COUNT, Guest, event, logged, refused_in};
 use crate::engine::{Engine, PagemapScan};
+use crate::error::LoadError;
 
 /// Takes pages until it is refused one, and then gives this answer.
 fn hoard(answer: &str) -> Guest {
@@ -95,4 +96,17 @@ async fn another_version_of_a_plugin_loads_while_the_one_that_serves_has_all_tha
     assert!(matches!(guest.call(&event(None), 0, 1).await, Outcome::Busy { .. }), "it has no more than before");
     hoarded.clear();
     assert_eq!(guest.call(&event(None), 0, 1).await, Outcome::Done);
+}
+
+#[tokio::test]
+async fn plugin_that_the_memory_of_all_plugins_cannot_hold_is_refused_with_the_setting_to_raise() {
+    let engine = Engine::new(2, PagemapScan::Off).unwrap();
+    engine.memory.set_max(1 << 10);
+    let dir = tempfile::tempdir().unwrap();
+
+    let error = refused_in(&engine, &Guest::new("(call $done)").write(dir.path(), "guest")).await;
+
+    assert!(matches!(error, LoadError::NoMemory { .. }) && error.may_pass(), "{error:?}");
+    let told = error.to_string();
+    assert!(told.contains("together may have 1KiB of memory") && told.ends_with("raise plugins.memory"), "{told}");
 }
