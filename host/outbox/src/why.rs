@@ -33,7 +33,7 @@ pub use attempt::attempt;
 #[doc(hidden)]
 pub use changes::{changes, selector};
 #[doc(hidden)]
-pub use parked::{MISSPELT, first_listener, may_be_misspelt};
+pub use parked::{MISSPELT, first_listener, may_be_misspelt, waits_for_plugin};
 #[doc(hidden)]
 pub use pauses::{Pauses, covered, holding, passed_over, resume_command};
 #[doc(hidden)]

@@ -59,6 +59,14 @@ pub fn may_be_misspelt(parked: &str, route: &Route, routes: &[RouteRecord]) -> b
     by_settings && !routes.iter().any(|known| known.first_seen_at.is_some() && answers(&known.route))
 }
 
+/// Whether an event was parked because a plugin of its host may answer the route, but did not serve at that time: it failed to load, for
+/// example. Until a plugin is loaded, its routes are unknown.
+#[must_use]
+pub fn waits_for_plugin(parked: &str) -> bool {
+    let awaited = NoListener::read(parked).and_then(|none| none.awaited);
+    awaited.is_some_and(|why| why != NO_LISTENER_AT_ALL && !why.starts_with(HAD_LISTENER))
+}
+
 fn unanswered(reason: &str, route: &str) -> Option<String> {
     let NoListener { said, awaited } = NoListener::read(reason)?;
     let mut text = format!("It was parked because, at that time, the host that took it had no listener for {route}.");

@@ -6,7 +6,9 @@ use outbox::Route;
 use outbox::listener::{awaited, is_unroutable};
 use outbox::store::{Finding, Record, RouteRecord, Severity};
 use outbox::time::Timestamp;
-use outbox::why::{MISSPELT, Pauses, first_listener, may_be_misspelt, passed_over, resume_command, unanswered_severity};
+use outbox::why::{
+    MISSPELT, Pauses, first_listener, may_be_misspelt, passed_over, resume_command, unanswered_severity, waits_for_plugin,
+};
 
 use super::events::most_often;
 use crate::config::Flags;
@@ -99,6 +101,11 @@ fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons
     };
     let fix = if here.answers(known) {
         "a plugin or relay here answers it: start a host with `outbox run`, which delivers them".to_owned()
+    } else if never && may_be_of_plugin(known, reasons, here) {
+        format!(
+            "repair the plugin that does not serve, which may answer it; see `outbox plugin list`\n\
+             or add a plugin, listener or relay that answers {route}"
+        )
     } else if never {
         let way_out = if reasons.may_be_misspelt(known, routes) {
             format!("\nif that name is a mistake, {MISSPELT}")
@@ -114,6 +121,11 @@ fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons
     };
     let events = waiting(known);
     Finding::problem(unanswered_severity(events), CHECK, what, fix, events)
+}
+
+/// Whether a plugin that does not serve may answer the route, here or on the host that parked its events. Its routes are unknown.
+fn may_be_of_plugin(known: &RouteRecord, reasons: &Reasons<'_>, here: &Here) -> bool {
+    !here.failed.is_empty() || reasons.told(known).any(waits_for_plugin)
 }
 
 /// The events of a route without a listener that wait.
@@ -139,12 +151,18 @@ fn many_unanswered(unanswered: &[&RouteRecord], routes: &[RouteRecord], reasons:
     let (answered, others): (Vec<&RouteRecord>, Vec<&RouteRecord>) = unanswered.iter().partition(|known| here.answers(known));
     let (never, before): (Vec<&RouteRecord>, Vec<&RouteRecord>) =
         others.into_iter().partition(|known| known.first_seen_at.is_none());
+    let (of_plugins, never): (Vec<&RouteRecord>, Vec<&RouteRecord>) =
+        never.into_iter().partition(|known| may_be_of_plugin(known, reasons, here));
     let passed_over = before.iter().find_map(|known| passed_over(&known.route, &here.relays));
     let misspelt = never.iter().any(|known| reasons.may_be_misspelt(known, routes));
     let misspelt = misspelt.then(|| format!("where a name is a mistake, {MISSPELT}"));
     let fixes = [
         (answered.len(), "answered by plugins or relays here: start a host with `outbox run`"),
         (before.len(), "answered before: bring back their plugins, listeners or relays; see `outbox plugin list`"),
+        (
+            of_plugins.len(),
+            "never answered: repair the plugins that do not serve, which may answer them; see `outbox plugin list`",
+        ),
         (never.len(), "never answered: correct the names where the events are written, or add plugins, listeners or relays"),
     ];
     let fixes = fixes.into_iter().filter(|(routes, _)| *routes > 0);

@@ -4,6 +4,7 @@ use outbox::Envelope;
 use outbox::store::Severity;
 
 use super::*;
+use crate::plugins::PluginState;
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
 
@@ -136,6 +137,34 @@ fn a_route_tells_why_its_events_wait_as_the_host_saw_it() {
 }
 
 #[test]
+fn no_name_is_to_be_corrected_while_a_plugin_that_does_not_serve_may_answer_the_route() {
+    let fix = |events: &[Record], here: &Here| {
+        let told = routes(&[route("A", 2)], events, here, NOW);
+        told[0].fix.clone().unwrap_or_default()
+    };
+    let does_not_load = [parked("A", "the plugin greeter does not serve as it lies in the directory: no memory")];
+    let on_host = fix(&does_not_load, &answering(&[]));
+    assert!(on_host.starts_with("repair the plugin") && !on_host.contains("correct its name"), "{on_host}");
+    assert!(on_host.contains("add a plugin, listener or relay that answers Order/A"), "{on_host}");
+
+    let no_plugin = [unanswered("A"), parked("A", "this host has no listener at all")];
+    assert!(fix(&no_plugin, &answering(&[])).starts_with("correct its name"));
+    let failed = PluginStatus {
+        name: "greeter".to_owned(),
+        version: None,
+        digest: None,
+        state: PluginState::Failed,
+        routes: Vec::new(),
+        more_routes: 0,
+        error: None,
+        file: "plugins/greeter.wasm".into(),
+        details: Default::default(),
+    };
+    let here = Here { failed: vec![failed], ..answering(&[]) };
+    assert!(fix(&no_plugin, &here).starts_with("repair the plugin"), "it does not load here");
+}
+
+#[test]
 fn many_routes_without_a_listener_are_one_finding() {
     let mut known: Vec<RouteRecord> = (0..138).map(|number| route(&format!("Never{number:03}"), 7)).collect();
     known.push(seen(route("Before", 20)));
@@ -156,7 +185,8 @@ fn many_routes_without_a_listener_are_one_finding() {
         Some(
             "1 route answered by plugins or relays here: start a host with `outbox run`\n\
              1 route answered before: bring back their plugins, listeners or relays; see `outbox plugin list`\n\
-             138 routes never answered: correct the names where the events are written, or add plugins, listeners or relays\n\
+             1 route never answered: repair the plugins that do not serve, which may answer them; see `outbox plugin list`\n\
+             137 routes never answered: correct the names where the events are written, or add plugins, listeners or relays\n\
              where a name is a mistake, a host that serves other routes gives its events up, unless its settings say otherwise: start one with \
              `outbox run --set dispatcher.unroutable=dead`; then skip or discard them\n\
              outbox route list  shows them all"
