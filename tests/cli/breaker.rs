@@ -45,6 +45,8 @@ fn a_route_whose_breaker_is_open_is_shown_everywhere_with_its_breaker() {
     }
     assert!(plugins.contains("breaker open"), "{plugins}");
     assert_eq!(place.json(&["plugin", "list", "--output", "json"])[0]["state"], "breaker_open");
+    let doctor = place.run(&["doctor"]).stdout;
+    assert!(doctor.contains("trouble failed too often on Trouble/Panic; its breaker: open for "), "{doctor}");
     let routes = place.ok(&["route", "list"]);
     assert!(routes.contains("BREAKER") && routes.contains("open for ") && routes.contains("next try in "), "{routes}");
     for (request, part) in [("GET /v1/routes", "\"open_breakers\":[{\"host\":"), ("GET /routes", "next try in ")] {
@@ -60,7 +62,7 @@ fn a_route_whose_breaker_is_open_is_shown_everywhere_with_its_breaker() {
 }
 
 #[test]
-fn a_plugin_shows_an_open_breaker_until_a_trial_succeeds() {
+fn a_breaker_whose_pause_is_over_waits_for_a_trial_and_its_plugin_serves() {
     let place = Place::migrated();
     place.plugin("trouble");
     fs::write(place.path().join("events.jsonl"), PANIC.repeat(20)).expect("written");
@@ -77,7 +79,7 @@ fn a_plugin_shows_an_open_breaker_until_a_trial_succeeds() {
     let is_over = || {
         let routes = place.ok(&["route", "list", "--url", &url]);
         let has_failed = place.json(&["stats", "--output", "json"])["retry"] == 20;
-        has_failed && routes.contains("next try with the next event")
+        has_failed && routes.contains("waits for a trial with the next event")
     };
     while !is_over() {
         assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: a breaker whose pause is over");
@@ -85,6 +87,6 @@ fn a_plugin_shows_an_open_breaker_until_a_trial_succeeds() {
     }
 
     let plugins = place.json(&["plugin", "list", "--url", &url, "--output", "json"]);
-    assert_eq!(plugins[0]["state"], "breaker_open", "{plugins}");
+    assert_eq!(plugins[0]["state"], "serving", "{plugins}");
     host.kill();
 }

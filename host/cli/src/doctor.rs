@@ -149,6 +149,7 @@ async fn contents(
     let changes = RecentChanges::read(store, now).await.unwrap_or_default().changes;
     let waits = store.wait_reasons(LOOKED_AT).await?;
     findings.extend(look::sinks(&nodes, &routes, &waits, &changes, &here.flags, now));
+    findings.extend(look::breakers(&nodes, &routes, &here.flags, now));
     let stats = store.stats().await?;
     let of = |status| Filter { status: Some(status), ..Filter::default() };
     let parked = Filter { set_aside: Some(SetAside::Parked), ..Filter::default() };

@@ -140,7 +140,8 @@ pub enum PluginState {
     Failed,
     /// It is being compiled, and answers when that is done.
     Loading,
-    /// It broke so often that the breaker of at least one of its routes is open. It is open until a trial call succeeds.
+    /// It broke so often that the breaker of at least one of its routes does not let a call through. After the pause of the breaker, the
+    /// next event of the route is a trial.
     BreakerOpen,
     /// A state of a later version of this program.
     #[default]

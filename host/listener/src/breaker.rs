@@ -85,6 +85,12 @@ pub struct BreakerPause {
 }
 
 impl BreakerPause {
+    /// Whether the pause is over at `now`: the next call is a trial.
+    #[must_use]
+    pub fn is_over(&self, now: Instant) -> bool {
+        now >= self.until
+    }
+
     /// A pause that begins at `now`. `since` is when the breaker opened, if it has been open.
     fn new(since: Option<Timestamp>, length: Duration, now: Instant) -> Self {
         let time = system_clock().now();
@@ -150,7 +156,7 @@ impl Breaker {
     /// Whether the breaker is open at `now`, and no trial is due yet.
     #[must_use]
     pub fn is_open(&self, now: Instant) -> bool {
-        self.lock().open.is_some_and(|open| now < open.until)
+        self.lock().open.is_some_and(|open| !open.is_over(now))
     }
 
     /// Its pause; `None` while it is closed. A pause that is over still counts until a trial has succeeded.
@@ -235,6 +241,7 @@ mod tests {
 
         let later = start + PAUSE * 2;
         assert_eq!((breaker.is_open(later), breaker.open()), (false, Some(second)), "a trial is allowed, and none was made");
+        assert!(second.is_over(later) && !second.is_over(start + PAUSE));
         assert!(!call(&breaker, false, later));
         assert_eq!(breaker.open(), None);
     }

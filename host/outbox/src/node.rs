@@ -42,7 +42,7 @@ pub use down_sinks::DownSink;
 #[doc(hidden)]
 pub use host_name::host_name;
 pub use hosts::hosts;
-pub use open_breakers::{HostBreaker, OpenBreakers};
+pub use open_breakers::{HostBreaker, OpenBreakers, RouteBreaker};
 #[doc(inline)]
 pub use outbox_event::{
     HostReport, PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, SinkOutage, SinkState,

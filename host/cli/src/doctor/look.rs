@@ -1,5 +1,6 @@
 //! What only the program looks at: settings, plugins, other hosts, routes, events. Pure, but for the plugins.
 
+mod breakers;
 mod events;
 mod hosts;
 mod plugins;
@@ -15,6 +16,7 @@ use outbox::time::Timestamp;
 use outbox::why::{Change, preceding_change};
 
 use crate::config::Settings;
+pub(super) use breakers::breakers;
 pub(super) use events::{dead, events, overdue, retries, waits};
 pub(super) use hosts::{aside, clocks, nodes, vanished};
 pub(super) use plugins::{plugins, served_elsewhere};

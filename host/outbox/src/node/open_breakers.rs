@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::event::Route;
-use crate::store::{NodeRecord, OpenBreaker};
+use crate::store::{NodeRecord, OpenBreaker, RouteRecord};
 use crate::time::Timestamp;
 use crate::units::{number, span};
 
@@ -31,6 +31,19 @@ pub struct HostBreaker {
     pub since: Timestamp,
     /// When the listener may be called again, for one event, by the database's clock. In the past if no event has come since.
     pub next_try: Timestamp,
+}
+
+/// The open breaker of a route on any host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteBreaker {
+    /// The route.
+    pub route: Route,
+    /// Its listener: the name of a plugin, `the sink NAME`, or `native code`.
+    pub listener: String,
+    /// How many of its events wait.
+    pub waiting: u64,
+    /// The state of the breaker in words, as of [`OpenBreakers::words`].
+    pub state: String,
 }
 
 impl OpenBreakers {
@@ -82,19 +95,38 @@ impl OpenBreakers {
         self.by_route.get(route).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// `open for 4 min on 1 of 2 hosts, next try in 20 s`; `None` if no breaker of the route is open.
+    /// The routes with an open breaker, those with the most waiting events first. Skips a route without waiting events whose pauses are
+    /// over, since its next event is a trial.
+    #[must_use]
+    pub fn of_routes(&self, routes: &[RouteRecord], now: Timestamp) -> Vec<RouteBreaker> {
+        let breaker = |(route, open): (&Route, &Vec<HostBreaker>)| {
+            let waiting = routes.iter().find(|known| known.route == *route).map_or(0, |known| known.waiting);
+            let is_pausing = open.iter().any(|one| one.next_try > now);
+            let (listener, state) = (open.first()?.listener.clone(), self.words(route, now)?);
+            (is_pausing || waiting > 0).then(|| RouteBreaker { route: route.clone(), listener, waiting, state })
+        };
+        let mut all: Vec<RouteBreaker> = self.by_route.iter().filter_map(breaker).collect();
+        all.sort_by(|one, other| other.waiting.cmp(&one.waiting).then_with(|| one.route.cmp(&other.route)));
+        all
+    }
+
+    /// `open for 4 min on 1 of 2 hosts, next try in 20 s`; after the pause, `waits for a trial on 1 of 2 hosts with the next event, opened
+    /// 4 min ago`. `None` if no breaker of the route is open.
     #[must_use]
     pub fn words(&self, route: &Route, now: Timestamp) -> Option<String> {
         let open = self.on(route);
         let since = open.iter().map(|one| one.since).min()?;
-        let next_try = open.iter().map(|one| one.next_try).min().filter(|at| *at > now);
+        let next_try = open.iter().map(|one| one.next_try).filter(|at| *at > now).min();
         let hosts = if open.len() < self.hosts {
             format!(" on {} of {} hosts", number(open.len() as u64), number(self.hosts as u64))
         } else {
             String::new()
         };
-        let next = next_try.map_or_else(|| "with the next event".to_owned(), |at| format!("in {}", span(at.since(now))));
-        Some(format!("open for {}{hosts}, next try {next}", span(now.since(since))))
+        let since = span(now.since(since));
+        Some(match next_try {
+            Some(at) => format!("open for {since}{hosts}, next try in {}", span(at.since(now))),
+            None => format!("waits for a trial{hosts} with the next event, opened {since} ago"),
+        })
     }
 }
 
@@ -140,7 +172,27 @@ mod tests {
         assert!(OpenBreakers::of(&[gone]).is_empty(), "a host that is gone calls no listener");
         let later = NOW.plus(Duration::from_secs(60));
         let words = OpenBreakers::of(&[host("a", Some(60))]).words(&route("Paid"), later);
-        assert_eq!(words.as_deref(), Some("open for 2 min, next try with the next event"));
+        assert_eq!(words.as_deref(), Some("waits for a trial with the next event, opened 2 min ago"));
+    }
+
+    #[test]
+    fn an_open_breaker_is_listed_while_its_pause_lasts_or_events_of_its_route_wait() {
+        let known = |event_type, waiting| changed!(RouteRecord { waiting, ..RouteRecord::new(route(event_type)) });
+        let (mut node, later) = (host("a", Some(60)), NOW.plus(Duration::from_secs(60)));
+        let paid = node.listeners.open_breakers[0].clone();
+        node.listeners.open_breakers.push(OpenBreaker { route: route("Billed"), ..paid });
+        let listed = |routes: &[RouteRecord], now| {
+            let all = OpenBreakers::of(std::slice::from_ref(&node)).of_routes(routes, now);
+            all.into_iter().map(|one| (one.route.event_type.as_str().to_owned(), one.waiting, one.state)).collect::<Vec<_>>()
+        };
+        let one = |event_type: &str, waiting, state: &str| (event_type.to_owned(), waiting, state.to_owned());
+
+        let open = "open for 1 min, next try in 20 s";
+        let busy = [known("Paid", 50), known("Billed", 0), known("Placed", 9)];
+        assert_eq!(listed(&busy, NOW), [one("Paid", 50, open), one("Billed", 0, open)]);
+        let trial = "waits for a trial with the next event, opened 2 min ago";
+        assert_eq!(listed(&busy, later), [one("Paid", 50, trial)], "no event waits for the other trial");
+        assert!(listed(&[], later).is_empty());
     }
 
     #[test]

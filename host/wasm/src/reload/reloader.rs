@@ -177,8 +177,10 @@ impl Reloader {
 
     pub(crate) fn list(&self) -> Vec<PluginStatus> {
         let mut list = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // As routes show it: a breaker is open until a trial has succeeded.
-        let open: Vec<Owner> = self.listeners.open_breakers().into_iter().map(|(_, owner, _)| owner).collect();
+        // A breaker whose pause is over waits for a trial. Its route shows that; the plugin serves the next event.
+        let now = tokio::time::Instant::now();
+        let pausing = self.listeners.open_breakers().into_iter().filter(|(_, _, pause)| !pause.is_over(now));
+        let open: Vec<Owner> = pausing.map(|(_, owner, _)| owner).collect();
         for status in &mut list {
             if open.contains(&Owner::from(&*status.name)) {
                 status.state = PluginState::BreakerOpen;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use outbox::event::OwnerId;
 use outbox::store::{
-    AuditRecord, ListenerReport, Node, NodeRecord, Record, RouteRecord, Severity, StalledRoute, Stats, WaitReason,
+    AuditRecord, ListenerReport, Node, NodeRecord, OpenBreaker, Record, RouteRecord, Severity, StalledRoute, Stats, WaitReason,
 };
 use outbox::time::Timestamp;
 use outbox::why::OldestWait;
@@ -111,6 +111,31 @@ fn host_whose_clock_differs_from_the_databases_is_named() {
         (Severity::Warning, "the clock of web-2 is 5 min ahead of the database's")
     );
     assert!(clocks(&[node("web-1", "multi_node", true)]).is_none());
+}
+
+#[test]
+fn open_breakers_are_named_with_their_route_until_only_a_trial_is_missing() {
+    let route = Route::new("Order", "Paid").unwrap();
+    let mut known = RouteRecord::new(route.clone());
+    let (since, next_try) = (NOW.minus(Duration::from_secs(240)), NOW.plus(Duration::from_secs(20)));
+    let open = OpenBreaker { route, listener: "mailer".to_owned(), since, next_try };
+    let mut host = node("web-1", "multi_node", true);
+    host.listeners = ListenerReport::default().with_open_breakers([open]);
+    let mut found = |waiting, now| {
+        known.waiting = waiting;
+        breakers(std::slice::from_ref(&host), std::slice::from_ref(&known), &Flags::default(), now)
+    };
+
+    let pausing = found(60, NOW);
+    assert_eq!(pausing.len(), 1, "{pausing:?}");
+    assert_eq!(
+        pausing[0].found,
+        "mailer failed too often on Order/Paid; its breaker: open for 4 min, next try in 20 s; 60 waiting events"
+    );
+    assert_eq!((pausing[0].severity, pausing[0].events), (Severity::Warning, 60));
+    let later = NOW.plus(Duration::from_secs(60));
+    assert!(found(1, later)[0].found.contains("waits for a trial"));
+    assert!(found(0, later).is_empty(), "the next event is a trial");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The findings of the status line: what is wrong, the worst first, each with a link to its cause. Pure: facts in, sentences
 //! out.
 
+mod breakers;
 mod events;
 mod hosts;
 mod plugins;
@@ -18,6 +19,7 @@ use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, span};
 use outbox_store::Severity;
 
+use self::breakers::breakers;
 use self::events::{dead, overdue, waits};
 use self::hosts::{aside, behind, clocks, gone_hosts, no_host, vanished_hosts};
 use self::plugins::{Trouble, plugins};
@@ -89,6 +91,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         all.extend(sinks_down(snapshot, now));
         let is_required = |name: &str| reasons.iter().any(|reason| is_failed_plugin(reason, name));
         all.extend(plugins(snapshot, &is_required));
+        all.extend(current.into_iter().flat_map(|snapshot| breakers(snapshot, now)));
         all.extend(dead(snapshot, now));
         all.extend(current.and_then(gone_hosts));
         all.extend(current.and_then(|snapshot| vanished_hosts(snapshot, now)));

@@ -15,7 +15,7 @@ pub(super) fn plugins(snapshot: &Snapshot, is_required: &dyn Fn(&str) -> bool) -
         let found: Vec<&LivePlugin> = all.iter().filter(|served| Trouble::of(served.plugin.state) == Some(trouble)).collect();
         let severity = match trouble {
             Trouble::Failed => failed_plugin_severity(&snapshot.routes),
-            Trouble::Older | Trouble::BreakerOpen => Severity::Warning,
+            Trouble::Older => Severity::Warning,
         };
         let is_required = |served: &LivePlugin| trouble == Trouble::Failed && is_required(&served.plugin.name);
         let finding = |sentence: String, is_required: bool| {
@@ -44,21 +44,23 @@ pub(super) enum Trouble {
     Failed,
     /// An older version is running.
     Older,
-    /// A breaker of it is open, because it failed too often.
-    BreakerOpen,
 }
 
 impl Trouble {
     /// All of them, the worst first.
-    const ALL: [Self; 3] = [Self::Failed, Self::Older, Self::BreakerOpen];
+    const ALL: [Self; 2] = [Self::Failed, Self::Older];
 
     /// `None` for a plugin that serves or may yet serve, and for a state that this version does not know.
     pub(super) const fn of(state: PluginState) -> Option<Self> {
         match state {
             PluginState::Failed => Some(Self::Failed),
             PluginState::ServingOlder | PluginState::OlderLoads => Some(Self::Older),
-            PluginState::BreakerOpen => Some(Self::BreakerOpen),
-            PluginState::Serving | PluginState::Loads | PluginState::Loading | PluginState::Unknown => None,
+            // The findings of routes name its open breakers.
+            PluginState::BreakerOpen
+            | PluginState::Serving
+            | PluginState::Loads
+            | PluginState::Loading
+            | PluginState::Unknown => None,
         }
     }
 
@@ -76,9 +78,6 @@ impl Trouble {
                     version.map_or_else(|| "an older version".to_owned(), |version| format!("version {}", visible(version)));
                 format!("The new file of plugin {name} failed to load{on}; {older} is still serving.")
             }
-            Self::BreakerOpen => {
-                format!("A breaker of plugin {name} is open{on}, because it failed too often; its events wait.")
-            }
         }
     }
 
@@ -86,9 +85,6 @@ impl Trouble {
         match self {
             Self::Failed => format!("{plugins} plugins failed to load."),
             Self::Older => format!("The new files of {plugins} plugins failed to load; older versions are still serving."),
-            Self::BreakerOpen => {
-                format!("Breakers of {plugins} plugins are open, because they failed too often; their events wait.")
-            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The findings of whole snapshots.
 
+mod breakers;
 mod events;
 mod hosts;
 mod plugins;

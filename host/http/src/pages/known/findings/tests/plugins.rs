@@ -18,11 +18,9 @@ fn a_failed_plugin_is_told_with_what_serves_instead() {
         ["The new file of plugin mailer failed to load on web-1; version 1.3 is still serving. no world"]
     );
     assert_eq!(said(with("failed")), ["Plugin mailer failed to load on web-1, and no version of it is running. no world"]);
-    assert_eq!(
-        said(with("breaker_open")),
-        ["A breaker of plugin mailer is open on web-1, because it failed too often; its events wait. no world"]
-    );
-    assert_eq!(said(with("a_state_of_tomorrow")), Vec::<String>::new());
+    for serving in ["breaker_open", "a_state_of_tomorrow"] {
+        assert_eq!(said(with(serving)), Vec::<String>::new(), "{serving}");
+    }
     let alive_until = now().minus(Duration::from_secs(3_600));
     let gone = changed!(NodeRecord { alive: false, alive_until, ..told("failed") });
     let others = Snapshot { nodes: vec![gone, node("web-2", now())], ..snapshot() };
