@@ -1,7 +1,9 @@
 //! Sinks that are down.
 
+use std::cmp::Reverse;
+
 use outbox::node::{DownSink, delivering_sinks, names_sink, sinks as sinks_of};
-use outbox::store::{Finding, NodeRecord, RouteRecord, Severity, WaitReason};
+use outbox::store::{Finding, NodeRecord, RouteRecord, WaitReason};
 use outbox::time::Timestamp;
 use outbox::why::{Change, down_sink_severity};
 
@@ -12,8 +14,9 @@ use crate::output::{argument, count, short, span};
 /// The most sinks whose names are listed beside those that have a finding.
 const MORE_SINKS: usize = 10;
 
-/// Sinks that delivering hosts find down, those with the most waiting events first. Hosts that stand aside are a finding of their own. No
-/// finding without sinks, or if no delivering host finds a sink down although events wait for one: those events are a finding of their own.
+/// Sinks that delivering hosts find down, faults first, then those with the most waiting events. Hosts that stand aside are a finding of their
+/// own. No finding without sinks, or if no delivering host finds a sink down although events wait for one: those events are a finding of their
+/// own.
 pub(in crate::doctor) fn sinks(
     nodes: &[NodeRecord],
     routes: &[RouteRecord],
@@ -27,7 +30,8 @@ pub(in crate::doctor) fn sinks(
         return Vec::new();
     }
     // One finding for each sink, however many hosts find it down: the wait reasons of each sink's events are not listed.
-    let down = DownSink::of(&sinks);
+    let mut down = DownSink::of(&sinks);
+    down.sort_by_key(|sink| Reverse((down_sink_severity(sink), sink.waiting)));
     let finding = |sink: &DownSink| {
         let first = sink.hosts.first().map_or("", String::as_str);
         let and_others = match sink.hosts.len().saturating_sub(1) {
@@ -58,13 +62,13 @@ pub(in crate::doctor) fn sinks(
         return if is_any_awaited { Vec::new() } else { vec![Finding::good("sinks", none_down(nodes))] };
     }
     let mut findings: Vec<Finding> = down.iter().take(LISTED).map(finding).collect();
-    if let Some(more) = down.get(LISTED..).filter(|more| !more.is_empty()) {
+    if let Some((more, first)) = down.get(LISTED..).and_then(|more| Some((more, more.first()?))) {
         let names = more.iter().map(|one| short(&one.name, 64)).take(MORE_SINKS).collect::<Vec<_>>().join(", ");
         let and_more = if more.len() > MORE_SINKS { format!(", and {} more", more.len() - MORE_SINKS) } else { String::new() };
         let what = format!("also down: {names}{and_more}");
-        let severity = more.iter().map(down_sink_severity).max().unwrap_or(Severity::Warning);
-        let events = more.iter().map(|one| one.waiting).sum();
-        findings.push(Finding::problem(severity, "sinks", what, flags.command("outbox sinks list"), events));
+        // Ranked by the first of them. By the sum of all events, it would come before the sinks above.
+        let (severity, list) = (down_sink_severity(first), flags.command("outbox sinks list"));
+        findings.push(Finding::problem(severity, "sinks", what, list, first.waiting));
     }
     findings
 }

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::event::OwnerId;
+use outbox::node::{HostReport, SinkOutage, SinkState, SinkStatus};
 use outbox::store::{
     AuditRecord, ListenerReport, Node, NodeRecord, OpenBreaker, Record, RouteRecord, Severity, StalledRoute, Stats, WaitReason,
 };
@@ -136,6 +137,39 @@ fn open_breakers_are_named_with_their_route_until_only_a_trial_is_missing() {
     let later = NOW.plus(Duration::from_secs(60));
     assert!(found(1, later)[0].found.contains("waits for a trial"));
     assert!(found(0, later).is_empty(), "the next event is a trial");
+}
+
+#[test]
+fn sinks_that_are_only_named_rank_below_those_with_a_finding_of_their_own() {
+    let outage = SinkOutage { since: NOW, reason: "connection refused".to_owned(), next_try: NOW };
+    let (mut sinks, mut routes) = (Vec::new(), Vec::new());
+    for number in 0..6 {
+        let route = Route::new("Order", format!("E{number}")).unwrap();
+        let mut known = RouteRecord::new(route.clone());
+        known.waiting = 10 + number;
+        routes.push(known);
+        sinks.push(SinkStatus {
+            name: format!("s{number}"),
+            kind: "nats".to_owned(),
+            target: String::new(),
+            state: SinkState::Down,
+            outage: Some(outage.clone()),
+            last_success: None,
+            unavailable_receivers: 0,
+            first_unavailable: Vec::new(),
+            routes: vec![route],
+            more_routes: 0,
+        });
+    }
+    let mut host = node("web-1", "multi_node", true);
+    host.report = HostReport { sinks, ..HostReport::default() }.to_json();
+
+    let mut found = super::sinks(&[host], &routes, &[], &[], &Flags::default(), NOW);
+    found.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.events)));
+
+    let starts = ["the sink s5 ", "the sink s4 ", "the sink s3 ", "also down: s2, s1, s0"];
+    let has_start = |(finding, start): (&Finding, &str)| finding.found.starts_with(start);
+    assert!(found.len() == 4 && found.iter().zip(starts).all(has_start), "{found:?}");
 }
 
 #[test]
