@@ -56,6 +56,14 @@ fn an_event_is_printed_by_the_relay_that_the_readme_shows() {
 }
 
 #[test]
+fn a_host_without_a_plugins_directory_that_relays_to_sinks_has_no_plugins_to_list() {
+    let place = place(NOWHERE);
+    let ended = place.run(&["plugin", "list"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no plugins directory: this host only relays to sinks"), "{}", ended.stderr);
+}
+
+#[test]
 fn a_sink_that_cannot_be_reached_is_told_without_its_password() {
     let place = place(NOWHERE);
     let ended = place.run(&["sinks", "test", "orders"]);

@@ -3,6 +3,7 @@
 use super::tell_of_strays;
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
+use crate::host;
 use crate::output::{self, Output, lines, or_dash, short, shown};
 use crate::place::{self, Listed};
 use crate::plugins::{self, PluginState, PluginStatus};
@@ -14,7 +15,8 @@ pub(super) async fn list(here: bool, output: Output, config: &Config) -> Result<
     }
     let (told, unknown) = if here { (Vec::new(), None) } else { told(config).await? };
     let asked = is_remote || !told.is_empty();
-    let plugins = if asked { told } else { loaded(config).await? };
+    let only_relays = !asked && !host::wants_plugins(config);
+    let plugins = if asked || only_relays { told } else { loaded(config).await? };
     output::many(&plugins, output.output, |plugins| if plugins.is_empty() { String::new() } else { table(plugins) })?;
     let dir = config.plugins.dir.display();
     if let Some(failure) = unknown {
@@ -23,6 +25,7 @@ pub(super) async fn list(here: bool, output: Output, config: &Config) -> Result<
     }
     match (asked, plugins.is_empty()) {
         (true, true) => eprintln!("the running hosts serve no plugins"),
+        (false, true) if only_relays => eprintln!("no plugins directory: this host only relays to sinks"),
         (false, true) => eprintln!("{dir} holds no plugins; copy a component there as NAME.wasm"),
         (false, false) if !here => eprintln!("no host runs on this table: these are the plugins in {dir}"),
         _ => {}
