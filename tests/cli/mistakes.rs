@@ -99,6 +99,29 @@ fn in_a_directory_without_a_configuration_it_is_told_where_the_default_was_looke
 }
 
 #[test]
+fn a_check_of_the_configuration_warns_of_settings_without_an_effect() {
+    let place = Place::migrated();
+    let ended = place.run(&[
+        "config",
+        "check",
+        "--set",
+        "order.on_dead=skip",
+        "--set",
+        "retry.policy=jittered",
+        "--set",
+        "retry.max=1h",
+    ]);
+    assert_eq!((ended.code, ended.stderr.contains("the configuration is valid")), (Some(0), true), "{}", ended.stderr);
+    let warnings = [
+        "warning: order.on_dead is set, but the mode is single_node",
+        "warning: retry.max is set, but retry.policy is jittered",
+    ];
+    for warning in warnings {
+        assert!(ended.stderr.contains(warning), "{warning}: {}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_check_of_the_configuration_tells_what_a_host_would_miss_of_its_plugins() {
     let place = Place::migrated();
     let required = "plugins.required=[\"order-mailer\", \"mailer\"]";

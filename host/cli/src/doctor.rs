@@ -1,6 +1,6 @@
 //! `outbox doctor`: what is wrong, and what to do about it.
 
-mod advice;
+pub(crate) mod advice;
 mod http;
 mod look;
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::layers::{Leaf, Origin};
 use crate::config::{self, Config, Settings};
+use crate::doctor::advice::advice;
 use crate::failure::Failure;
 use crate::host;
 use crate::output;
@@ -19,6 +20,8 @@ use crate::telemetry;
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
     /// Check the configuration, and the manifests and pins of the plugins; exits with 4 when something is wrong
+    ///
+    /// Warns of settings that have no effect or do not fit together.
     #[command(after_help = "Example:\n  outbox config check --config /etc/outbox.toml")]
     Check,
     /// Print a JSON Schema of outbox.toml, with which editors complete and check it
@@ -70,6 +73,11 @@ impl ConfigCommand {
                 eprintln!("the configuration is valid ({from})");
                 for warning in settings.layers.warnings() {
                     eprintln!("warning: {warning}");
+                }
+                let Settings { config, layers, .. } = settings;
+                for finding in advice(config, &config.plugins.manifests, &|key| layers.is_set(key)) {
+                    let fix = finding.fix.map_or_else(String::new, |fix| format!("; {fix}"));
+                    eprintln!("warning: {}{fix}", output::shown(&finding.found));
                 }
                 for warning in host::plugins_missing(&settings.config) {
                     eprintln!("warning: {warning}");

@@ -21,11 +21,11 @@ const RENEWALS: u32 = 3;
 const CHECK: &str = "settings";
 
 /// What to change, with the reason. `manifests` are those of all plugins, by name; `is_set` tells which keys somebody set.
-pub(super) fn advice(config: &Config, manifests: &BTreeMap<String, Manifest>, is_set: &dyn Fn(&str) -> bool) -> Vec<Finding> {
+pub(crate) fn advice(config: &Config, manifests: &BTreeMap<String, Manifest>, is_set: &dyn Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut warn = |found: String, fix: &str| findings.push(Finding::warning(CHECK, found, fix));
     spans(config, &mut warn);
-    retries(config, &mut warn);
+    retries(config, is_set, &mut warn);
     rows(config, &mut warn);
     modes(config, is_set, &mut warn);
     plugins(config, manifests, &mut warn);
@@ -73,7 +73,7 @@ fn spans(config: &Config, warn: &mut impl FnMut(String, &str)) {
     }
 }
 
-fn retries(config: &Config, warn: &mut impl FnMut(String, &str)) {
+fn retries(config: &Config, is_set: &dyn Fn(&str) -> bool, warn: &mut impl FnMut(String, &str)) {
     let attempts = config.dispatcher.max_attempts;
     if config.retry.base.is_zero() && config.mode != Mode::Ordered {
         at_once("retry.base", attempts, warn);
@@ -82,6 +82,17 @@ fn retries(config: &Config, warn: &mut impl FnMut(String, &str)) {
         warn(
             "dispatcher.max_attempts is 1: an event is dead after its first failure".to_owned(),
             "raise dispatcher.max_attempts; 10 is the default",
+        );
+    }
+    let constant = match config.retry.policy {
+        Policy::Exponential => None,
+        Policy::Fixed => Some("fixed"),
+        Policy::Jittered => Some("jittered"),
+    };
+    if let Some(policy) = constant.filter(|_| is_set("retry.max")) {
+        warn(
+            format!("retry.max is set, but retry.policy is {policy}, whose delay does not grow: retry.max has no effect"),
+            "remove retry.max, or set retry.policy = \"exponential\"",
         );
     }
     if matches!(config.retry.policy, Policy::Fixed) && config.retry.base > Duration::from_secs(24 * 3_600) {
@@ -133,6 +144,16 @@ fn rows(config: &Config, warn: &mut impl FnMut(String, &str)) {
                 ByteSize(MAX_PAYLOAD_BYTES as u64)
             ),
             "raise dispatcher.queue_bytes to a few MiB",
+        );
+    }
+    let (first, drain) = (config.poller.batch_size, config.poller.drain_batch_size);
+    if drain < first {
+        warn(
+            format!(
+                "poller.drain_batch_size ({drain}) is below poller.batch_size ({first}): the polls that drain a backlog read fewer \
+                 events than the first one"
+            ),
+            "raise poller.drain_batch_size, or lower poller.batch_size",
         );
     }
     let (queue, batch) = (config.dispatcher.cold_queue, config.poller.drain_batch_size);

@@ -16,7 +16,7 @@ fn told(file: &str) -> Vec<String> {
 }
 
 /// A file, a part of what is found, and a part of its fix.
-const MISCONFIGURATIONS: [(&str, &str, &str); 47] = [
+const MISCONFIGURATIONS: [(&str, &str, &str); 49] = [
     // What the configuration refuses.
     ("[dispatcher]\nworkres = 4", "dispatcher.workres is not a setting", "did you mean dispatcher.workers?"),
     ("mode = \"ordred\"", "it is `ordred`, but must be `single_node`", "did you mean `ordered`?"),
@@ -64,6 +64,12 @@ const MISCONFIGURATIONS: [(&str, &str, &str); 47] = [
     ("[poller]\nskip_recent = \"1m\"", "poller.skip_recent is 60s", "lower poller.skip_recent"),
     ("[retry]\nbase = \"0s\"", "retry.base is 0", "at least 100ms"),
     ("[dispatcher]\nmax_attempts = 1", "dead after its first failure", "raise dispatcher.max_attempts"),
+    ("[retry]\npolicy = \"fixed\"\nmax = \"20m\"", "retry.max is set, but retry.policy is fixed", "remove retry.max"),
+    (
+        "[poller]\nbatch_size = 200\ndrain_batch_size = 100",
+        "poller.drain_batch_size (100) is below poller.batch_size (200)",
+        "raise poller.drain_batch_size",
+    ),
     ("[purge]\nenabled = false", "the table grows without a limit", "set purge.enabled = true"),
     ("[purge]\ndead_retention = \"1d\"", "purge.dead_retention (1day) is shorter", "raise purge.dead_retention"),
     ("[dispatcher]\nqueue_bytes = \"64KiB\"", "dispatcher.queue_bytes is 64KiB", "raise dispatcher.queue_bytes"),
