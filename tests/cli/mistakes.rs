@@ -145,6 +145,8 @@ fn a_check_of_the_configuration_tells_what_a_host_would_miss_of_its_plugins() {
         said.contains("names mailer, but listeners holds no mailer.wasm") && !said.contains("no order-mailer.wasm"),
         "{said}"
     );
+    let said = check(&["--set", "plugins.ca_file=nowhere.pem"]);
+    assert!(said.contains("plugins.ca_file nowhere.pem cannot be read, so no plugin"), "{said}");
     let said = check(&["--set", required, "--set", "mode=writer_only"]);
     assert!(!said.contains("mailer.wasm"), "it needs none: {said}");
 }

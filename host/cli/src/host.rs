@@ -95,7 +95,15 @@ pub(crate) fn plugins_missing(config: &Config) -> Vec<String> {
             dir.display()
         )
     };
-    config.plugins.required.iter().filter(is_absent).map(absent).collect()
+    let mut missing: Vec<String> = config.plugins.required.iter().filter(is_absent).map(absent).collect();
+    if let Some(file) = &config.plugins.ca_file
+        && let Err(error) = std::fs::File::open(file)
+    {
+        let file = file.display();
+        missing
+            .push(format!("plugins.ca_file {file} cannot be read, so no plugin with a grant for HTTP requests loads: {error}"));
+    }
+    missing
 }
 
 /// Drains the host; a second signal ends the program at once.
