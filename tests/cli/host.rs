@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use crate::home::Home;
-use crate::program::{LOOK_AGAIN, PATIENCE, Place, end, mails, signal};
+use crate::program::{Host, LOOK_AGAIN, PATIENCE, Place, end, mails, signal};
 
 /// Leases short enough that what a killed host held is due again soon, and so long that a busy machine alone does not end them.
 const QUICK: [(&str, &str); 3] =
@@ -136,6 +136,44 @@ fn a_terminated_host_gives_back_what_it_did_not_finish_and_ends_with_0() {
         assert!(row["locked_by"].is_null(), "nobody has it: {row}");
         assert_eq!((row["claims"].as_u64(), row["attempts"].as_u64()), (Some(0), Some(0)), "nothing is counted");
     }
+}
+
+/// A host that a shell started, and that is ready.
+fn started_by_shell(place: &Place, line: &str) -> Host {
+    place.plugin("order-mailer");
+    let mut command = place.shell(line);
+    command.env("OUTBOX_DATABASE_URL", place.url()).envs(QUICK);
+    let mut host = Host::of(command);
+    host.wait_for_line("it says that it is ready", |line| line == "ready");
+    host
+}
+
+#[test]
+fn host_drains_when_its_terminal_is_closed() {
+    let place = Place::migrated();
+    for name in ["HUP", "QUIT"] {
+        // The tests themselves may run under nohup.
+        let host = started_by_shell(&place, "exec env --default-signal=HUP outbox run --plugins plugins --log info");
+
+        host.signal(name);
+        let (status, said) = host.end();
+
+        assert_eq!(status.code(), Some(0), "{name}: {said:#?}");
+        assert!(said.iter().any(|line| line.contains("stopped")), "{name}: {said:#?}");
+    }
+}
+
+#[test]
+fn host_started_by_nohup_outlives_its_terminal() {
+    let place = Place::migrated();
+    let host = started_by_shell(&place, "trap '' HUP; exec outbox run --plugins plugins --log info");
+
+    host.signal("HUP");
+
+    emit(&place, 1);
+    place.wait_for("done", 1);
+    host.signal("TERM");
+    assert_eq!(host.end().0.code(), Some(0));
 }
 
 #[test]
