@@ -211,7 +211,7 @@ async fn a_claim_that_waited_for_the_disk_takes_nothing_from_the_time_that_an_ev
     let expires_in = Duration::from_secs(3);
     let insert =
         "INSERT INTO outbox_event (event_type, aggregate_type, payload, expires_at) VALUES ('OrderPlaced', 'Order', '1', ?)";
-    let expires_at = SystemClock::default().now().plus(expires_in + Duration::from_secs(1));
+    let expires_at = SystemClock.now().plus(expires_in + Duration::from_secs(1));
     sqlx::query(insert).bind(expires_at.as_micros()).execute(&mut *other).await.expect("inserts");
     tokio::time::sleep(expires_in).await; // the plan: the poller's claim waits as long as the event has after it, and more
     sqlx::query("COMMIT").execute(&mut *other).await.expect("unlocks");

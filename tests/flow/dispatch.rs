@@ -175,7 +175,7 @@ async fn a_delayed_event_is_not_delivered_early() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resting_poller_wakes_for_a_delayed_event_in_time() {
     let (_db, store) = Sqlite::on_system_clock().await;
-    let clock = SystemClock::default();
+    let clock = SystemClock;
     let recorder = Recorder::answering(move |event| {
         assert!(clock.now() >= event.available_at(), "too early");
         Ok(DispatchResult::Done)
@@ -304,7 +304,7 @@ async fn everything_that_travels_with_an_event_arrives_hot_and_cold_alike() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_has_not_expired_by_the_databases_clock_is_delivered_by_a_host_whose_clock_is_ahead() {
     let db = Sqlite::fresh().await;
-    let behind = SystemClock::default().now().minus(HOUR);
+    let behind = SystemClock.now().minus(HOUR);
     let clock = Arc::new(ManualClock::new(behind));
     let store = db.second_store(clock).await;
     let expires_at = behind.plus(HOUR / 2);
@@ -329,7 +329,7 @@ async fn an_event_that_expires_in_the_queue_is_not_delivered() {
     let first = commit_one(&outbox).await;
     recorder.started().await;
 
-    let clock = SystemClock::default();
+    let clock = SystemClock;
     let expires_at = clock.now().plus(Duration::from_millis(300));
     let short = Envelope::new("OrderPlaced").aggregate("Order", "43").expires_at(expires_at).json(&1).expect("good");
     let short = commit(&outbox, vec![short]).await[0];

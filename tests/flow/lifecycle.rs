@@ -183,7 +183,7 @@ async fn two_hosts_on_one_database_deliver_two_thousand_events_exactly_once() {
     let (db, store) = Sqlite::on_system_clock().await;
     let recorder = Recorder::done();
     let mut hosts = Vec::new();
-    for store in [store.clone(), db.second_store(std::sync::Arc::new(outbox::time::SystemClock::default())).await] {
+    for store in [store.clone(), db.second_store(std::sync::Arc::new(outbox::time::SystemClock)).await] {
         let host = Outbox::multi_node(store).poller(eager()).listener(ROUTE, recorder.listener()).start().await;
         hosts.push(host.expect("starts"));
     }

@@ -31,7 +31,7 @@ impl Sqlite {
     pub async fn fresh() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let file = directory.path().join("outbox.db");
-        let clock = Arc::new(ManualClock::new(SystemClock::default().now().plus(Duration::from_secs(60))));
+        let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_secs(60))));
         let store = open(&file, TableName::default(), clock.clone()).await;
         store.migrate_up().await.expect("an empty file can be migrated");
         add_indexes_of_modes(&store).await;
@@ -44,7 +44,7 @@ impl Sqlite {
     /// A migrated, empty database on the system's clock.
     pub async fn on_system_clock() -> (Self, SqliteStore) {
         let database = Self::fresh().await;
-        let store = database.second_store(Arc::new(SystemClock::default())).await;
+        let store = database.second_store(Arc::new(SystemClock)).await;
         (database, store)
     }
 
@@ -137,7 +137,7 @@ impl Database for Sqlite {
     }
 
     async fn another(&self) -> SqliteStore {
-        self.second_store(Arc::new(SystemClock::default())).await
+        self.second_store(Arc::new(SystemClock)).await
     }
 
     async fn run_on(&self, connection: &mut sqlx::SqliteConnection, sql: &str) {

@@ -72,7 +72,7 @@ impl Witness {
         let runtime = Runtime::new().expect("threads can be started");
         let store = runtime.block_on(open(url));
         let journal = Journal::open(&directory.join("witness.jsonl"), "witness");
-        Self { store, journal, clock: SystemClock::default(), runtime }
+        Self { store, journal, clock: SystemClock, runtime }
     }
 
     /// Something is done to a host by `act`, from now on until [`over`](Self::over). What the host holds is looked at

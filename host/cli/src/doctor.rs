@@ -50,7 +50,7 @@ impl DoctorCommand {
         let plugins = look::plugins(settings).await;
         let mut findings = look::settings(settings);
         findings.extend(advice::advice(config, &plugins.manifests, &|key| settings.layers.is_set(key)));
-        findings.extend(http::http(&config.http, SystemClock::default().now(), &|key| settings.layers.is_set(key)));
+        findings.extend(http::http(&config.http, SystemClock.now(), &|key| settings.layers.is_set(key)));
         findings.extend(plugins.findings);
         let looked = match database::open(config, Missing::Refuse).await {
             Ok(store) => {

@@ -42,7 +42,7 @@ pub(crate) fn start(settings: &Settings, host: bool) {
 pub(crate) fn announce(message: &str, format: LogFormat) {
     match format {
         LogFormat::Text => stderr::say(message),
-        LogFormat::Json => stderr::say(&record(SystemClock::default().now(), message)),
+        LogFormat::Json => stderr::say(&record(SystemClock.now(), message)),
     }
 }
 

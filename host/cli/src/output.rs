@@ -184,7 +184,7 @@ pub(crate) fn whole_size(bytes: u64) -> String {
 
 /// How far a time is from now.
 pub(crate) fn relative(time: Timestamp) -> String {
-    relative_to(time, SystemClock::default().now())
+    relative_to(time, SystemClock.now())
 }
 
 /// Asks before something that cannot be undone.

@@ -88,7 +88,7 @@ impl SinksCommand {
 async fn list(config: &Config, output: Output) -> Result<(), Failure> {
     let ((reported, now), unknown) = match reported(config).await {
         // The configuration can be listed all the same.
-        Err(failure) if config.remote.is_none() => ((Vec::new(), SystemClock::default().now()), Some(failure)),
+        Err(failure) if config.remote.is_none() => ((Vec::new(), SystemClock.now()), Some(failure)),
         reported => (reported?, None),
     };
     let mut sinks = configured(config);

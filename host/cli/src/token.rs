@@ -73,7 +73,7 @@ impl TokenCommand {
             RoleArg::Operator => Role::Operator,
             RoleArg::Admin => Role::Admin,
         };
-        let expires_at = expires_in.map(|span| SystemClock::default().now().plus(span));
+        let expires_at = expires_in.map(|span| SystemClock.now().plus(span));
         let (token, kept) = Token::generate(name, role, expires_at);
         let toml = lines(&kept);
         output::one(&New { token: &token, kept: &kept, toml: &toml }, output.output, |new| format!("{}\n", new.token))?;

@@ -172,17 +172,15 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
 
-/// The operating system's clock, held still while that one is set back: a lease must not grow because somebody set the time.
-#[derive(Debug, Default)]
-pub struct SystemClock {
-    latest: AtomicI64,
-}
+/// The operating system's clock. Its time goes back if that clock is set back, because receivers check signed times against the
+/// correct time. `Instant` measures waits and leases of the host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the operating system's clock")]
     fn now(&self) -> Timestamp {
-        let now = Timestamp::from(SystemTime::now()).0;
-        Timestamp(self.latest.fetch_max(now, Ordering::Relaxed).max(now))
+        Timestamp::from(SystemTime::now())
     }
 }
 
@@ -266,11 +264,5 @@ mod tests {
     fn text_that_is_no_time_is_refused_with_an_example() {
         let error = "tomorrow".parse::<Timestamp>().expect_err("not a time");
         assert!(error.to_string().contains("`tomorrow` is not an RFC 3339 time"), "{error}");
-    }
-
-    #[test]
-    fn the_system_clock_never_goes_back() {
-        let clock = SystemClock { latest: AtomicI64::new(i64::MAX) };
-        assert_eq!(clock.now().as_micros(), i64::MAX);
     }
 }

@@ -86,7 +86,10 @@ impl History {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = now.as_micros().div_euclid(MINUTE_MICROS);
         let (since, before, lags_before) = kept.last.replace((now, counts, lags)).unwrap_or((now, counts, lags));
-        // A clock that was set back adds to the minute that is there.
+        // The clock was set back: these minutes have not come yet.
+        while kept.minutes.back().is_some_and(|minute| minute.number > number) {
+            kept.minutes.pop_back();
+        }
         if kept.minutes.back().is_none_or(|minute| minute.number < number) {
             kept.minutes.push_back(Minute { number, ..Minute::default() });
             if kept.minutes.len() > MINUTES {
@@ -214,5 +217,17 @@ mod tests {
         let hour = history.hour(at(120), None);
         assert_eq!(hour[MINUTES - 1].and_then(|minute| minute.done_per_second()), None);
         assert_eq!(hour.iter().flatten().count(), 1);
+    }
+
+    #[test]
+    fn charts_continue_after_the_clock_was_set_back() {
+        let history = History::default();
+        history.sample(at(7_200), counts(100, 0, 0), Lags::default(), None);
+        for (seconds, done) in [(0, 100), (5, 150)] {
+            history.sample(at(seconds), counts(done, 0, 0), Lags::default(), None);
+        }
+
+        let hour = history.hour(at(6));
+        assert_eq!(hour[MINUTES - 1].and_then(|minute| minute.done_per_second()), Some(10.0));
     }
 }

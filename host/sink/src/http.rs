@@ -88,7 +88,7 @@ impl Http {
         let shown = config.target();
         let same = rests.get::<Receivers>().filter(|receivers| receivers.belong_to(&config));
         let receivers = same.unwrap_or_else(|| Arc::new(Receivers::new(name, &config)));
-        Ok(Self { config, url, shown, hidden, signers, headers, client, clock: Arc::new(SystemClock::default()), receivers })
+        Ok(Self { config, url, shown, hidden, signers, headers, client, clock: Arc::new(SystemClock), receivers })
     }
 
     async fn post(&self, message: &Message, deadline: Instant) -> Result<(), SinkError> {

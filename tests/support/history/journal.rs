@@ -28,7 +28,7 @@ impl Journal {
     pub fn open(path: &Path, node: impl Into<String>) -> Self {
         let file = File::options().create(true).append(true).open(path);
         let file = file.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
-        Self { file, node: node.into(), clock: SystemClock::default() }
+        Self { file, node: node.into(), clock: SystemClock }
     }
 
     /// Records a step, now.

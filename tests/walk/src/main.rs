@@ -15,7 +15,8 @@
 //! - a broken listener is called a few times only; a stop ends in time; every event ends once the database is well;
 //! - finished events are purged in time, even if others cannot be deleted, and no unfinished one is ever deleted;
 //! - a relay's pattern takes no events of a route that has a listener on another host, once its host knows;
-//! - hosts with nothing to do ask the database for little.
+//! - hosts with nothing to do ask the database for little;
+//! - the clock of the hosts follows the time of day, even if that is set back.
 //!
 //! A seed that fails is printed with what happened; with `--log` beside that what its hosts logged.
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outbox::event::Fence;
 use outbox::store::{PARTITIONS, Record};
-use outbox::time::Timestamp;
+use outbox::time::{Timestamp, system_clock};
 use outbox::{Envelope, EventId, Mode, Route};
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
@@ -178,6 +178,11 @@ impl World {
         let (elapsed, clock) = (again::elapsed(), self.plan.database_clock);
         let beginning = i64::try_from(again::BEGINNING * 1_000_000).expect("not so far away");
         let now = Timestamp::from_micros(beginning + clock.reading(elapsed));
+        let time_of_day = Timestamp::from_micros(beginning + self.plan.time_of_day.reading(elapsed));
+        let shown = system_clock().now();
+        if shown != time_of_day {
+            self.violated(format!("the hosts' clock shows {shown}, and the time of day is {time_of_day}"));
+        }
         let steps = clock.steps_until(elapsed).count();
         self.table.now = if steps > self.clock_steps { now } else { self.table.now.plus(TICK).max(now) };
         self.moment += 1;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use outbox_event::HostReport;
+use tokio::time::Instant;
 
 use crate::store::{Node, Store, StoreError};
 use crate::time::{Timestamp, micros, system_clock};
@@ -67,10 +68,9 @@ impl ClockOffset {
 /// # Errors
 /// If the database cannot be asked for its time.
 pub(super) async fn measure(store: &dyn Store) -> Result<Option<i64>, StoreError> {
-    let clock = system_clock();
-    let before = clock.now();
+    let (before, started) = (system_clock().now(), Instant::now());
     let database = store.now().await?;
-    let took = clock.now().since(before);
+    let took = started.elapsed();
     let here = before.plus(took / 2);
     Ok((took <= LONGEST_ANSWER).then(|| here.as_micros().saturating_sub(database.as_micros())))
 }

@@ -35,7 +35,7 @@ fn what_is_old_or_too_much_goes_least_used_first_and_what_serves_stays() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("cache");
     let engine = Engine::new(1, PagemapScan::Off).unwrap();
-    let now = SystemClock::default().now();
+    let now = SystemClock.now();
     let private = Arc::new(Private::open(&dir).unwrap());
     let cache = Cache::new(private, ByteSize(3_000));
     for (digest, days) in [("aa", 1), ("bb", 2), ("cc", 3), ("dd", 4), ("ee", 50)] {
