@@ -30,7 +30,7 @@ use crate::time::Timestamp;
 use crate::wake::Wake;
 use availability::{Availability, Change, Peers, has_all};
 pub(crate) use change_log::ChangeLog;
-use clock::ClockOffset;
+use clock::{ClockOffset, MeasuredAt};
 use others::{Notice, Others};
 use report::{has_same_states, report};
 pub(crate) use session::SessionKeeper;
@@ -105,7 +105,7 @@ impl Heartbeat {
         let mut last_report = HostReport::default();
         let mut look: Option<HostsLookup> = None;
         let (mut clock, mut measured_at, mut measurement) =
-            (ClockOffset::default(), None::<Instant>, None::<Lookup<Option<i64>>>);
+            (ClockOffset::default(), None::<MeasuredAt>, None::<Lookup<Option<i64>>>);
         // How many hosts of this mode work, this host included, as the last heartbeat counted them; `None` if it failed.
         let mut live: Option<u32> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
@@ -136,8 +136,8 @@ impl Heartbeat {
                 if look.is_none() && others.should_look(live) {
                     look = Some(self.look());
                 }
-                if measurement.is_none() && measured_at.is_none_or(|at| at.elapsed() >= clock::MEASURE_EVERY) {
-                    measured_at = Some(Instant::now());
+                if measurement.is_none() && measured_at.is_none_or(MeasuredAt::is_old) {
+                    measured_at = Some(MeasuredAt::now());
                     measurement = Some(self.measure_clock());
                 }
             }

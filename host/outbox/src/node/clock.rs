@@ -10,7 +10,7 @@ use crate::store::{Node, Store, StoreError};
 use crate::time::{Timestamp, micros, system_clock};
 
 /// The interval between two measurements.
-pub(super) const MEASURE_EVERY: Duration = Duration::from_secs(60);
+const MEASURE_EVERY: Duration = Duration::from_secs(60);
 /// A smaller offset is ignored, and so is a smaller change: a change alters all times of the row.
 const TOLERANCE: Duration = Duration::from_secs(1);
 /// After a longer wait for the answer, the offset is not known well enough.
@@ -63,6 +63,32 @@ impl ClockOffset {
     }
 }
 
+/// When the offset was last measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MeasuredAt {
+    moment: Instant,
+    /// The time that the host's clock showed.
+    time: Timestamp,
+}
+
+impl MeasuredAt {
+    /// A measurement that begins now.
+    pub(super) fn now() -> Self {
+        Self { moment: Instant::now(), time: system_clock().now() }
+    }
+
+    /// Whether the offset must be measured again: because that was long ago, or because the host's clock was set since.
+    pub(super) fn is_old(self) -> bool {
+        self.is_old_at(Instant::now(), system_clock().now())
+    }
+
+    fn is_old_at(self, moment: Instant, time: Timestamp) -> bool {
+        let elapsed = moment.saturating_duration_since(self.moment);
+        let expected = self.time.plus(elapsed);
+        elapsed >= MEASURE_EVERY || time.as_micros().abs_diff(expected.as_micros()) > micros(TOLERANCE).unsigned_abs()
+    }
+}
+
 /// Measures the offset of this host's clock, in microseconds. `None` if the answer took too long.
 ///
 /// # Errors
@@ -98,6 +124,16 @@ mod tests {
         assert!(!clock.update(Some(-300 * SECOND + SECOND / 2)), "every change alters all times of the row");
         assert!(clock.update(Some(SECOND / 2)));
         assert_eq!(clock.ahead_micros, 0);
+    }
+
+    #[test]
+    fn clock_is_measured_again_after_a_minute_and_as_soon_as_it_was_set() {
+        let measured = MeasuredAt { moment: Instant::now(), time: at(1_000) };
+        let is_old = |seconds: u64, shown| measured.is_old_at(measured.moment + Duration::from_secs(seconds), at(shown));
+
+        assert!(!is_old(30, 1_030) && !is_old(30, 1_031), "within the tolerance");
+        assert!(is_old(60, 1_060));
+        assert!(is_old(3, 1_003 - 7_200) && is_old(3, 1_003 + 7_200), "it was set");
     }
 
     #[test]
