@@ -3,6 +3,8 @@
 //! What is due, leased or old enough is decided by the database's clock inside a statement; this one serves what a person
 //! sees and what a test sets. It must not know any other module.
 
+mod anchor;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,6 +12,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+#[doc(hidden)] // for the host
+pub use anchor::time_of;
 
 /// A point in time, UTC, in whole microseconds: the finest unit all our databases keep.
 /// Cut to microseconds on the way in, so a time read back equals the time written.

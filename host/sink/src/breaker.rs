@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use outbox_event::SinkOutage;
 #[cfg(any(feature = "http", feature = "kafka", feature = "redis"))]
 use outbox_event::SinkStatus;
-use outbox_event::time::{Timestamp, system_clock};
+use outbox_event::time::{Timestamp, time_of};
 use rand::RngExt;
 
 use super::SinkError;
 #[cfg(any(feature = "http", feature = "kafka", feature = "redis"))]
 use super::error::quoted;
+use super::outage::Outage;
 
 /// The first rest; each further one is twice as long.
 const FIRST_REST: Duration = Duration::from_millis(200);
@@ -62,7 +63,7 @@ struct State {
     /// Whether the sink answered after an outage but has taken no message since, so that no recovery was logged.
     is_recovery_pending: bool,
     /// When a message was last confirmed.
-    last_success: Option<Timestamp>,
+    last_success: Option<Instant>,
 }
 
 /// A breaker that is open.
@@ -72,8 +73,8 @@ struct Open {
     tried_at: Instant,
     /// When one batch may try.
     until: Instant,
-    /// The same as a time, with the cause: reported to operators.
-    outage: SinkOutage,
+    /// Reported to operators.
+    outage: Outage,
 }
 
 impl State {
@@ -108,12 +109,12 @@ impl Breaker {
 
     /// Since when nothing is sent, why, and until when; `None` while the breaker is closed.
     pub(super) fn outage(&self) -> Option<SinkOutage> {
-        self.lock().open.as_ref().map(|open| open.outage.clone())
+        self.lock().open.as_ref().map(|open| open.outage.report())
     }
 
     /// When a message was last confirmed. Known of the breaker of a sink only, not of its receivers.
     pub(super) fn last_success(&self) -> Option<Timestamp> {
-        self.lock().last_success
+        self.lock().last_success.map(time_of)
     }
 
     /// Whether a message may be queued.
@@ -163,9 +164,7 @@ impl Breaker {
         // Varied, so that hosts that lost it together do not come back together.
         let rest = rest.mul_f64(rand::rng().random_range(0.75..1.0)).max(asked_for);
         state.failures = state.failures.saturating_add(1);
-        let time = system_clock().now();
-        let since = state.open.as_ref().map_or(time, |open| open.outage.since);
-        let outage = SinkOutage { since, reason: reason.to_owned(), next_try: time.plus(rest) };
+        let outage = Outage::new(state.open.as_ref().map(|open| &open.outage), reason.to_owned(), rest, now);
         state.open = Some(Open { tried_at: now, until: now + rest, outage });
         rest
     }
@@ -265,7 +264,7 @@ pub(super) struct Pass {
 impl Pass {
     /// Reports that a message of the batch was confirmed, which proves that the sink works.
     pub(super) fn confirm(self, now: Instant) {
-        self.breaker.lock().last_success = Some(system_clock().now());
+        self.breaker.lock().last_success = Some(now);
         self.record(None, now);
     }
 

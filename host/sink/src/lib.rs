@@ -34,6 +34,7 @@ mod monitor;
 #[cfg(feature = "nats")]
 mod nats;
 mod observed;
+mod outage;
 #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "other kinds of sinks have one receiver"))]
 mod receiver;
 #[cfg(feature = "redis")]

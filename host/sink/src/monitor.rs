@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use outbox_event::time::{Timestamp, system_clock};
+use outbox_event::time::{Timestamp, system_clock, time_of};
 use outbox_event::{SinkOutage, SinkState, SinkStatus};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::batching::Link;
 use super::breaker::{Breaker, OpenBreakers};
 use super::observed::LastAnswers;
+use super::outage::Outage;
 use super::receiver::UnavailableReceivers;
 
 /// How long an outage is reported after the time of its next try, if no message was sent since. It is longer than any event waits for
@@ -87,7 +88,7 @@ impl Watched {
             }
             Source::Application(answers) => {
                 let LastAnswers { outage, last_success } = answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                (String::new(), outage, last_success, 0, Vec::new())
+                (String::new(), outage.as_ref().map(Outage::report), last_success.map(time_of), 0, Vec::new())
             }
         };
         let (state, outage) = state(outage, last_success, now);

@@ -1,12 +1,12 @@
 //! A sink of the application: its answers are recorded, since it has no breaker from which its state could be read.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use async_trait::async_trait;
-use outbox_event::SinkOutage;
 use outbox_event::text::shorten;
-use outbox_event::time::{Timestamp, system_clock};
 
+use super::outage::Outage;
 use super::{Message, Sink, SinkError};
 
 /// The most bytes of the reason of an outage.
@@ -22,8 +22,8 @@ pub(super) struct Observed {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastAnswers {
     /// `None` if the sink was not down at its last answer.
-    pub(super) outage: Option<SinkOutage>,
-    pub(super) last_success: Option<Timestamp>,
+    pub(super) outage: Option<Outage>,
+    pub(super) last_success: Option<Instant>,
 }
 
 impl Observed {
@@ -41,7 +41,7 @@ impl Observed {
 impl Sink for Observed {
     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
         let answers = self.sink.send(messages).await;
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).record(&answers, system_clock().now());
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).record(&answers, Instant::now());
         answers
     }
 
@@ -51,13 +51,12 @@ impl Sink for Observed {
 }
 
 impl LastAnswers {
-    fn record(&mut self, answers: &[Result<(), SinkError>], now: Timestamp) {
+    fn record(&mut self, answers: &[Result<(), SinkError>], now: Instant) {
         for answer in answers {
             match answer {
                 Ok(()) => *self = Self { outage: None, last_success: Some(now) },
                 Err(SinkError::Down { reason, retry_after, .. }) => {
-                    let since = self.outage.as_ref().map_or(now, |outage| outage.since);
-                    self.outage = Some(SinkOutage { since, reason: safe(reason), next_try: now.plus(*retry_after) });
+                    self.outage = Some(Outage::new(self.outage.as_ref(), safe(reason), *retry_after, now));
                 }
                 // They concern one receiver or destination, or the queue.
                 Err(SinkError::Unavailable { .. } | SinkError::Closed { .. } | SinkError::Crowded { .. }) => {}
@@ -89,10 +88,6 @@ mod tests {
 
     use super::*;
 
-    fn time(seconds: u64) -> Timestamp {
-        Timestamp::from_micros(0).plus(Duration::from_secs(seconds))
-    }
-
     #[test]
     fn reason_of_an_application_sink_shows_no_password() {
         let reason = "cannot connect to amqp://app:s3/cr@et@broker:5672/shop within 5 s";
@@ -103,13 +98,15 @@ mod tests {
 
     #[test]
     fn an_application_sink_is_down_from_its_first_such_answer_to_the_next_other_answer() {
-        let mut answers = LastAnswers::default();
-        let down = |reason: &str| Err(SinkError::down_for(Duration::from_secs(1), reason));
+        let (mut answers, start, rest) = (LastAnswers::default(), Instant::now(), Duration::from_secs(1));
+        let time = |seconds| start + Duration::from_secs(seconds);
+        let down = |reason: &str| Err(SinkError::down_for(rest, reason));
 
         answers.record(&[Ok(())], time(0));
         answers.record(&[down("refused")], time(1));
         answers.record(&[Err(SinkError::crowded("full")), down("reset")], time(5));
-        let outage = SinkOutage { since: time(1), reason: "reset".to_owned(), next_try: time(6) };
+        let first = Outage::new(None, "refused".to_owned(), rest, time(1));
+        let outage = Outage::new(Some(&first), "reset".to_owned(), rest, time(5));
         assert_eq!((answers.outage.clone(), answers.last_success), (Some(outage), Some(time(0))));
 
         answers.record(&[Err(SinkError::rejected("no"))], time(6));

@@ -222,7 +222,7 @@ impl Receiver {
             _ => None,
         };
         if let Some((reason, rest)) = outage {
-            common.unavailable.note_outage(common.has_others, without_body(reason, &common.shown), rest);
+            common.unavailable.note_outage(common.has_others, without_body(reason, &common.shown), rest, now);
         }
     }
 

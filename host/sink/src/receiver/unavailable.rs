@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outbox_event::SinkOutage;
-use outbox_event::time::system_clock;
 
 use crate::SinkError;
+use crate::outage::Outage;
 
 /// After so many silent receivers in a row, the sink counts as down: the fault is more likely in between.
 const MANY_SILENT: usize = 3;
@@ -42,7 +42,7 @@ struct Unavailable {
     silent: Counted,
     refusing: Counted,
     /// Reported to operators: the sink is down, or its only receiver has not answered for a while.
-    outage: Option<SinkOutage>,
+    outage: Option<Outage>,
 }
 
 /// Receivers that were unavailable in a row.
@@ -115,15 +115,13 @@ impl UnavailableReceivers {
 
     /// Begins the outage of the sink, or notes its last reason and its next try. `has_others`: whether the sink has several receivers.
     /// Does nothing if too few receivers are unavailable, because another receiver has just answered.
-    pub(super) fn note_outage(&self, has_others: bool, reason: String, rest: Duration) {
+    pub(super) fn note_outage(&self, has_others: bool, reason: String, rest: Duration, now: Instant) {
         let mut unavailable = self.lock();
         let is_over = if has_others { !unavailable.is_sink_down() } else { unavailable.silent.keys.is_empty() };
         if is_over {
             return;
         }
-        let now = system_clock().now();
-        let since = unavailable.outage.as_ref().map_or(now, |outage| outage.since);
-        unavailable.outage = Some(SinkOutage { since, reason, next_try: now.plus(rest) });
+        unavailable.outage = Some(Outage::new(unavailable.outage.as_ref(), reason, rest, now));
     }
 
     /// Notes an answer of a sink whose link has no [`Receiver`](super::Receiver)s: the sink is their only one. `is_of_sink`: whether a
@@ -138,7 +136,7 @@ impl UnavailableReceivers {
                         Err(SinkError::Unavailable { retry_after, .. }) => retry_after.unwrap_or_default(),
                         _ => Duration::ZERO,
                     };
-                    self.note_outage(false, reason.clone(), rest);
+                    self.note_outage(false, reason.clone(), rest, now);
                 }
             }
             Err(SinkError::Unavailable { .. } | SinkError::Closed { .. }) => {}
@@ -160,7 +158,7 @@ impl UnavailableReceivers {
 
     /// The outage of the sink; `None` if a receiver answered, or too few are unavailable.
     pub(crate) fn outage(&self) -> Option<SinkOutage> {
-        self.lock().outage.clone()
+        self.lock().outage.as_ref().map(Outage::report)
     }
 
     fn lock(&self) -> MutexGuard<'_, Unavailable> {
@@ -175,7 +173,8 @@ mod tests {
     #[test]
     fn no_outage_begins_if_an_answer_came_before_it_was_noted() {
         let (unavailable, now) = (UnavailableReceivers::default(), Instant::now());
-        let note = |unavailable: &UnavailableReceivers| unavailable.note_outage(true, "503".to_owned(), Duration::from_secs(1));
+        let note =
+            |unavailable: &UnavailableReceivers| unavailable.note_outage(true, "503".to_owned(), Duration::from_secs(1), now);
         for key in 0..3 {
             assert!(unavailable.add(key, Unavailability::Silent, false, now));
         }
