@@ -13,7 +13,7 @@ use outbox::Route;
 use outbox::deceptive;
 pub(crate) use outbox::deceptive::{argument, shown};
 use outbox::time::{Clock, SystemClock, Timestamp};
-pub(crate) use outbox::units::{count, number, relative_to, size, span};
+pub(crate) use outbox::units::{count, minutes_ago, number, relative_to, size, span};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};

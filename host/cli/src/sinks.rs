@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::config::{Config, FILE, Settings, SinkFiles};
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Output, count, or_dash, relative_to, short, shown, span};
+use crate::output::{self, Output, count, minutes_ago, or_dash, relative_to, short, shown, span};
 use crate::place;
 
 #[derive(Subcommand, Debug)]
@@ -216,7 +216,7 @@ fn line(name: &str, on_host: &OnHost, now: Timestamp) -> String {
         text.push_str(&format!(" for {}, next try {next_try}", span(now.since(outage.since))));
     }
     if let Some(last_success) = last_success {
-        text.push_str(&format!(", last success {}", relative_to(*last_success, now)));
+        text.push_str(&format!(", last success {}", minutes_ago(*last_success, now)));
     }
     if *unavailable_receivers > 0 {
         text.push_str(&format!(", {} unavailable", count((*unavailable_receivers).into(), "receiver")));
@@ -418,5 +418,13 @@ mod tests {
 
         let start = "orders on web-1: down for 4 min, next try in 12 s, last success 5 min ago: refused";
         assert!(text.starts_with(start) && !text.contains('\u{1b}'), "{text:?}");
+    }
+
+    #[test]
+    fn success_of_the_last_minute_has_no_seconds() {
+        let now = Timestamp::from_micros(1_795_249_980_000_000);
+        let busy = OnHost { last_success: Some(now.minus(Duration::from_secs(11))), ..on_host(SinkState::Working, None) };
+
+        assert_eq!(line("orders", &busy, now), "orders on web-1: working, last success within the last minute\n");
     }
 }

@@ -37,7 +37,8 @@ pub struct SinkStatus {
     /// Since when and why it is down; `None` in any other state.
     #[serde(default)]
     pub outage: Option<SinkOutage>,
-    /// When a message was last confirmed; `None` if none was since the host started.
+    /// When a message was last confirmed; `None` if no message was since the host started. The report of a busy sink to other hosts may
+    /// have an earlier success of the last minute.
     #[serde(default)]
     pub last_success: Option<Timestamp>,
     /// How many of its receivers are unavailable, while others may work: paths of an endpoint, nodes of a cluster, or topics.

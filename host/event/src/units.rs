@@ -199,6 +199,13 @@ pub fn relative_to(time: Timestamp, now: Timestamp) -> String {
     }
 }
 
+/// As [`relative_to`], for a time of which only the minute is certain: `within the last minute`, `5 min ago`.
+#[doc(hidden)]
+#[must_use]
+pub fn minutes_ago(time: Timestamp, now: Timestamp) -> String {
+    if now.since(time) < Duration::from_secs(60) { "within the last minute".to_owned() } else { relative_to(time, now) }
+}
+
 /// `"30s"` ↔ [`Duration`]; for `#[serde(with = "outbox::units::duration")]`.
 pub mod duration {
     use serde::de::{Error, Visitor};

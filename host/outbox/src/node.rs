@@ -26,13 +26,13 @@ use crate::partition::Partitions;
 use crate::readiness::Pulse;
 use crate::recurring::Outage;
 use crate::store::{ListenerReport, Node, NodeRecord, StalledRoute, Store, StoreError};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, system_clock};
 use crate::wake::Wake;
 use availability::{Availability, Change, Peers, has_all};
 pub(crate) use change_log::ChangeLog;
 use clock::{ClockOffset, MeasuredAt};
 use others::{Notice, Others};
-use report::{has_same_states, report};
+use report::{has_same_states, throttle_successes};
 pub(crate) use session::SessionKeeper;
 pub(crate) use stalls::Stalls;
 pub(crate) use vanished::machine;
@@ -113,7 +113,7 @@ impl Heartbeat {
             self.restore_partitions(&restore_outage).await;
             self.decide(&mut availability, &last.listeners.stalled, live).await;
             let offset = clock;
-            let (node, report) = (self.current(&availability, offset), self.report(offset));
+            let (node, report) = (self.current(&availability, offset), self.report(offset, &last_report));
             live = if self.partitions.lets_lease_end() && self.partitions.holds_any() {
                 None
             } else {
@@ -150,7 +150,7 @@ impl Heartbeat {
                 loop {
                     tokio::time::sleep(REPORT_CHECK).await;
                     let now = self.current(&availability, offset);
-                    let is_old = now.stuck == last.stuck && has_same_states(&self.report(offset), &last_report);
+                    let is_old = now.stuck == last.stuck && has_same_states(&self.report(offset, &last_report), &last_report);
                     if !is_old || !is_same(&now.listeners, &last.listeners) {
                         return;
                     }
@@ -224,10 +224,11 @@ impl Heartbeat {
         self.partitions.keep(&*self.store, &self.node.owner, hosts).await
     }
 
-    /// The plugins and sinks of this host.
-    fn report(&self, clock: ClockOffset) -> HostReport {
+    /// The plugins and sinks of this host. `last` is the report that was written last.
+    fn report(&self, clock: ClockOffset, last: &HostReport) -> HostReport {
         let plugins = self.plugins.as_ref().map(|list| list()).unwrap_or_default();
-        clock.convert_report(report(plugins, (self.sinks)()))
+        let report = clock.convert_report(HostReport::new(plugins, (self.sinks)()));
+        throttle_successes(report, last, clock.database_time(system_clock().now()))
     }
 
     /// This host with its current stuck events and listeners. Publishes its stalls for the metrics, too.

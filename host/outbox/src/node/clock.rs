@@ -58,8 +58,13 @@ impl ClockOffset {
 
     fn convert<'t>(self, times: impl IntoIterator<Item = &'t mut Timestamp>) {
         for time in times {
-            *time = Timestamp::from_micros(time.as_micros().saturating_sub(self.ahead_micros));
+            *time = self.database_time(*time);
         }
+    }
+
+    /// The time of the database's clock when the host's clock shows `time`.
+    pub(super) fn database_time(self, time: Timestamp) -> Timestamp {
+        Timestamp::from_micros(time.as_micros().saturating_sub(self.ahead_micros))
     }
 }
 

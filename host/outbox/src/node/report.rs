@@ -8,7 +8,9 @@ use crate::store::NodeRecord;
 use crate::time::Timestamp;
 use crate::units::span;
 
-const MINUTE_MICROS: i64 = 60 * 1_000_000;
+/// How often the row of a host gets the last success of a busy sink. Readers show it as within the last minute, and the row may be
+/// some seconds old.
+const SUCCESS_EVERY: Duration = Duration::from_secs(50);
 
 /// The plugins that a host lists in its row; empty if it lists no plugins. Skips each plugin that cannot be read, because the host
 /// may be of another version.
@@ -40,16 +42,18 @@ fn read(node: &NodeRecord) -> HostReport {
     node.report.as_deref().map(HostReport::read).unwrap_or_default()
 }
 
-/// The report of these plugins and sinks. The last success of each sink is rounded down to a minute: a busy sink would change the
-/// report at every heartbeat, and a report that did not change is not written again.
-pub(super) fn report(plugins: Vec<PluginStatus>, sinks: Vec<SinkStatus>) -> HostReport {
-    let rounded = |sink: SinkStatus| SinkStatus { last_success: sink.last_success.map(to_minute), ..sink };
-    HostReport::new(plugins, sinks.into_iter().map(rounded).collect())
-}
-
-fn to_minute(time: Timestamp) -> Timestamp {
-    let micros = time.as_micros();
-    Timestamp::from_micros(micros - micros.rem_euclid(MINUTE_MICROS))
+/// Keeps the last success that was reported for each busy sink, if it is recent. Otherwise a busy sink would change the report at every
+/// heartbeat, and a report that did not change is not written again.
+pub(super) fn throttle_successes(mut report: HostReport, reported: &HostReport, now: Timestamp) -> HostReport {
+    for sink in &mut report.sinks {
+        let earlier = reported.sinks.iter().find(|earlier| earlier.name == sink.name).and_then(|earlier| earlier.last_success);
+        let (Some(last), Some(earlier)) = (sink.last_success, earlier) else { continue };
+        let is_busy = sink.outage.is_none() && now.since(last) < SUCCESS_EVERY;
+        if is_busy && earlier <= last && last.since(earlier) < SUCCESS_EVERY {
+            sink.last_success = Some(earlier);
+        }
+    }
+    report
 }
 
 /// Whether both list the same plugins, and the same sinks in the same state since the same time, for whatever reasons.
@@ -84,14 +88,14 @@ mod tests {
     }
 
     fn of_sinks(sinks: &[SinkStatus]) -> HostReport {
-        report(Vec::new(), sinks.to_vec())
+        HostReport::new(Vec::new(), sinks.to_vec())
     }
 
     #[test]
     fn the_plugins_and_sinks_of_a_row_are_those_of_its_host() {
         let HostReport { plugins, .. } = HostReport::read(r#"{"plugins":[{"name":"mailer","state":"serving"}]}"#);
         let node = Node {
-            report: report(plugins.clone(), vec![orders()]).to_json(),
+            report: HostReport::new(plugins.clone(), vec![orders()]).to_json(),
             ..Node::new(OwnerId::generate("a"), "web-1", "multi_node", "0.1.0")
         };
         let row = NodeRecord::new(&node, Timestamp::from_micros(0));
@@ -102,13 +106,22 @@ mod tests {
     }
 
     #[test]
-    fn a_success_in_the_same_minute_does_not_change_the_row() {
-        let row = |micros| {
-            let last_success = Some(Timestamp::from_micros(micros));
-            of_sinks(&[SinkStatus { last_success, ..orders() }]).to_json()
+    fn last_success_of_a_row_is_a_real_one_and_changes_once_a_minute() {
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        let sink = |last: i64| SinkStatus { last_success: Some(at(last)), ..orders() };
+        let row = |reported: &[SinkStatus], sink: SinkStatus, now: i64| {
+            throttle_successes(of_sinks(&[sink]), &of_sinks(reported), at(now)).sinks[0].last_success
         };
-        assert_eq!(row(MINUTE_MICROS), row(2 * MINUTE_MICROS - 1));
-        assert_ne!(row(MINUTE_MICROS), row(2 * MINUTE_MICROS));
+
+        assert_eq!(row(&[], sink(7), 8), Some(at(7)), "the first one");
+        assert_eq!(row(&[orders()], sink(7), 8), Some(at(7)), "the first one");
+        assert_eq!(row(&[sink(7)], sink(56), 57), Some(at(7)), "the sink is busy");
+        assert_eq!(row(&[sink(7)], sink(57), 57), Some(at(57)));
+        assert_eq!(row(&[sink(7)], sink(12), 62), Some(at(12)), "the last one for a while");
+        assert_eq!(row(&[sink(700)], sink(12), 13), Some(at(12)), "the clock was set back");
+        let outage = SinkOutage { since: at(13), reason: "refused".to_owned(), next_try: at(14) };
+        let down = SinkStatus { state: SinkState::Down, outage: Some(outage), ..sink(12) };
+        assert_eq!(row(&[sink(7)], down, 13), Some(at(12)), "the last one before an outage");
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use maud::{Markup, html};
 use outbox::node::HostSink;
 use outbox_event::time::Timestamp;
-use outbox_event::units::{count, number, span};
+use outbox_event::units::{count, minutes_ago, number, span};
 use outbox_event::{SinkOutage, SinkState, SinkStatus};
 
 use super::paging::Paging;
 use crate::pages::asked::fields::Fields;
 use crate::pages::document::Frame;
-use crate::pages::words::{short, visible, when, when_or_dash};
+use crate::pages::words::{short, visible, when};
 
 /// Rows of a page.
 const ROWS: usize = 100;
@@ -50,11 +50,16 @@ fn row(HostSink { host, sink, waiting }: &HostSink, now: Timestamp) -> Markup {
                 @if more > 0 { " and " (number(more as u64)) " more" }
                 @if sink.routes.is_empty() && more == 0 { "–" }
             }
-            td.tight data-name="last success" { (when_or_dash(sink.last_success, now)) }
+            td.tight data-name="last success" { @if let Some(time) = sink.last_success { (success(time, now)) } @else { "–" } }
             td.number.zero[*waiting == 0] data-name="waiting" { (number(*waiting)) }
             td.error { @if let Some(outage) = &sink.outage { (reason(outage, now)) } }
         }
     }
+}
+
+/// The last success. The time to hover over is one of the last minute if the sink is busy.
+fn success(time: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(time) title=(time) { (minutes_ago(time, now)) } }
 }
 
 /// The state, since when the sink is down, and how many and which of its receivers are unavailable.
@@ -150,6 +155,15 @@ mod tests {
 
         let named = "7 receivers unavailable: <span class=\"mono\">acme</span>, <span class=\"mono\">globex</span> and 5 more";
         assert!(text.contains(named), "{text}");
+    }
+
+    #[test]
+    fn success_of_the_last_minute_has_no_seconds() {
+        let last_success = Some(frame().known.now().minus(Duration::from_secs(11)));
+
+        let text = shown(&[on_host(SinkStatus { last_success, ..sink("orders", &["Order/*"]) }, 0)]);
+
+        assert!(text.contains(">within the last minute</time>"), "{text}");
     }
 
     #[test]
