@@ -91,6 +91,9 @@ async fn upto(mut from: impl AsyncRead + Unpin, max: u64) -> io::Result<Vec<u8>>
     Ok(kept)
 }
 
+/// Signals that a service manager or a terminal sends to all processes of a host, and that stop the host.
+const STOP: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
+
 /// What became of a child that has ended.
 fn concluded(
     status: ExitStatus,
@@ -98,7 +101,7 @@ fn concluded(
     complaint: &str,
     limits: &CompileLimits,
 ) -> Result<Vec<u8>, CompileFailure> {
-    if let Some(signal) = status.signal().filter(|signal| [libc::SIGTERM, libc::SIGINT, libc::SIGHUP].contains(signal)) {
+    if let Some(signal) = status.signal().filter(|signal| STOP.contains(signal)) {
         // As a service manager does that stops all processes of a unit at once. The component has nothing to do with it.
         return Err(CompileFailure::Failed(io::Error::other(format!("it was told to end from outside (signal {signal})"))));
     }
@@ -150,7 +153,7 @@ mod tests {
     #[test]
     fn a_signal_from_outside_marks_no_component_and_one_of_the_kernels_does() {
         let ended_by = |signal: i32| concluded(ExitStatus::from_raw(signal), Vec::new(), "", &CompileLimits::default());
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
             assert!(matches!(ended_by(signal), Err(CompileFailure::Failed(_))), "{signal}");
         }
         for signal in [libc::SIGKILL, libc::SIGXCPU, libc::SIGSEGV, libc::SIGABRT] {
