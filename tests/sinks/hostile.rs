@@ -116,6 +116,26 @@ async fn an_endpoint_that_finishes_no_handshake_but_the_first_keeps_no_connectio
     assert!(end.is_ok_and(|number| number.is_some_and(|number| number > 0)), "a connection that no request needs is kept");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_sends_informational_responses_without_an_end_is_cut_off() {
+    let (address, mut ends) = server(|_, mut stream| async move {
+        let _request = stream.read(&mut [0; 4096]).await?;
+        let responses = b"HTTP/1.1 103 Early\r\nlink: a\r\n\r\n".repeat(1 << 10);
+        loop {
+            stream.write_all(&responses).await?;
+        }
+    })
+    .await;
+    let sink = sink(json!({"kind": "http", "url": format!("http://{address}"), "timeout": "600s"}));
+
+    let failed = tokio::time::timeout(PATIENCE, send_one(&*sink, order(1))).await;
+
+    let failed = failed.expect("it does not wait for its timeout").expect_err("it has no response");
+    assert!(matches!(&failed, SinkError::Unavailable { .. }), "{failed:?}");
+    assert!(failed.to_string().contains("sent more than 128 KiB"), "{failed}");
+    ended(&mut ends).await;
+}
+
 fn amqp(address: &str, timeout: &str) -> Value {
     json!({"kind": "amqp", "url": format!("amqp://{address}"), "routing_key": "orders", "timeout": timeout})
 }

@@ -27,7 +27,7 @@ use outbox_event::time::{Clock, SystemClock};
 use url::Url;
 
 pub use config::{Format, HttpConfig};
-use connector::InTime;
+use connector::{BoundedTcp, InTime};
 use hidden::Hidden;
 use receivers::Receivers;
 use sign::Signer;
@@ -44,6 +44,11 @@ use super::{Message, SinkError, tls};
 /// The silence after which an HTTP/2 connection with open requests is tested by a ping, and the time within which the endpoint must
 /// answer it. All requests share that connection, and a request that timed out leaves it open.
 const SILENCE: Duration = Duration::from_secs(5);
+
+/// The most bytes of a response's head over HTTP/1.1, and of the beginning of a body that a connection buffers.
+const MAX_BUFFER: usize = 64 << 10;
+/// The same for one response over HTTP/2.
+const STREAM_WINDOW: u32 = 64 << 10;
 
 /// An endpoint.
 struct Http {
@@ -72,12 +77,14 @@ impl Http {
             .https_or_http()
             .enable_http1()
             .enable_http2()
-            .wrap_connector(tcp);
+            .wrap_connector(BoundedTcp { tcp, max_in_flight: config.max_in_flight });
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_max_idle_per_host(config.max_in_flight)
             .timer(TokioTimer::new())
+            .http1_max_buf_size(MAX_BUFFER)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
             .http2_keep_alive_interval(SILENCE)
             .http2_keep_alive_timeout(SILENCE)
             .build(InTime::new(connector, config.timeout));

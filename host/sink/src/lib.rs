@@ -15,6 +15,8 @@
 #[cfg(feature = "amqp")]
 mod amqp;
 mod batching;
+#[doc(hidden)] // for the host
+pub mod bounded;
 mod breaker;
 mod cloud_event;
 mod common;
