@@ -10,6 +10,7 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
+use outbox_sink::bounded::Bounded;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
@@ -26,6 +27,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const LINE: Duration = Duration::from_millis(1_500);
 /// The most addresses of one host that are tried.
 const MAX_ADDRESSES: usize = 4;
+/// The most bytes of a response beside its body: its head, and what a connection reads ahead.
+const MAX_OVERHEAD: usize = 64 << 10;
 
 /// Why there is no connection.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -52,13 +55,13 @@ pub(super) struct Connector {
 
 /// An open connection, counted as long as it is there.
 pub(super) struct Socket {
-    stream: TokioIo<TcpStream>,
+    stream: TokioIo<Bounded<TcpStream>>,
     _counted: OwnedSemaphorePermit,
 }
 
 impl Connection for Socket {
     fn connected(&self) -> Connected {
-        self.stream.connected()
+        self.stream.inner().get_ref().connected()
     }
 }
 
@@ -128,13 +131,23 @@ impl Service<http::Uri> for Connector {
             let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
             let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
             let late = || ConnectError::Connect { host: host.clone(), reason: "it took too long".to_owned() };
-            tokio::time::timeout(CONNECT, connector.connect(&host, port)).await.unwrap_or_else(|_| Err(late()))
+            // Only TLS negotiates HTTP/2, whose requests share one connection.
+            let requests = if url.scheme_str() == Some("https") { connector.grant.concurrency } else { 1 };
+            let connecting = connector.connect(&host, port, connector.max_read(requests));
+            tokio::time::timeout(CONNECT, connecting).await.unwrap_or_else(|_| Err(late()))
         })
     }
 }
 
 impl Connector {
-    async fn connect(&self, host: &str, port: u16) -> Result<Socket, ConnectError> {
+    /// The most bytes that a connection may receive after a request, if `requests` may share it. Chunks of 6 bytes take at most twice
+    /// the space of their body. Over HTTP/2, no window is larger than `MAX_OVERHEAD`, and each update of it is a write.
+    fn max_read(&self, requests: usize) -> usize {
+        let body = usize::try_from(self.grant.max_response.0).unwrap_or(usize::MAX);
+        body.saturating_mul(2).saturating_add(MAX_OVERHEAD.saturating_mul(requests))
+    }
+
+    async fn connect(&self, host: &str, port: u16, max_read: usize) -> Result<Socket, ConnectError> {
         let line_ends = Instant::now() + LINE;
         // Connections that nobody uses are closed after a while.
         let counted = timeout_at(line_ends, self.sockets.clone().acquire_owned()).await;
@@ -149,7 +162,8 @@ impl Connector {
                 Ok(Ok(stream)) => {
                     // Requests are written whole; waiting for more only delays them. Without it they arrive all the same.
                     let _ = stream.set_nodelay(true);
-                    return Ok(Socket { stream: TokioIo::new(stream), _counted: counted });
+                    let stream = TokioIo::new(Bounded::new(stream, max_read));
+                    return Ok(Socket { stream, _counted: counted });
                 }
                 Ok(Err(error)) => failed = error,
                 Err(_) => failed = io::ErrorKind::TimedOut.into(),

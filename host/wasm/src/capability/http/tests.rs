@@ -234,6 +234,23 @@ async fn a_head_without_end_and_answers_that_are_not_http_are_failures_of_the_ot
 }
 
 #[tokio::test]
+async fn a_server_that_sends_informational_responses_endlessly_is_cut_off() {
+    let server = Server::start(|_, mut stream| async move {
+        let responses = b"HTTP/1.1 103 Early\r\nlink: a\r\n\r\n".repeat(1 << 10);
+        loop {
+            stream.write_all(&responses).await.ok()?;
+        }
+    })
+    .await;
+    let mut guest = guest(&format!("{LOCAL}\ntimeout = '60s'"), &server, None);
+
+    let (kind, message) = refused(&mut guest, request(server.url("localhost"))).await;
+
+    assert_eq!(kind, RefusalKind::Unavailable);
+    assert!(message.contains("sent more than 2112 KiB"), "{message}");
+}
+
+#[tokio::test]
 async fn a_compressed_body_comes_as_it_is() {
     let gzip = "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x0bab";
     let server = Server::answering(gzip).await;
