@@ -5,7 +5,7 @@ use super::Message;
 /// Carries the event's id in every message. Source: requirement R-46.
 pub(super) const EVENT_ID: &str = "event-id";
 
-/// The headers that the host sets. A message's header of the same name is left out.
+/// The headers that the host sets. A message's header of the same [`folded`] name is left out.
 const OWN: [&str; 7] = [EVENT_ID, "event-type", "aggregate-type", "aggregate-id", "tenant-id", "occurred-at", "content-type"];
 
 /// The host's own headers for a message: the event's id, and the event's other fields where the event is known.
@@ -26,8 +26,13 @@ pub(super) fn own(message: &Message) -> Vec<(&'static str, String)> {
 pub(super) fn carried(message: &Message, steers: impl Fn(&str) -> bool) -> impl Iterator<Item = (&str, &str)> {
     let pairs = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     pairs.filter(move |(name, _)| {
-        !name.is_empty() && !OWN.iter().any(|own| own.eq_ignore_ascii_case(name)) && !steers(&name.to_ascii_lowercase())
+        !name.is_empty() && !OWN.contains(&folded(name).as_str()) && !steers(&name.to_ascii_lowercase())
     })
+}
+
+/// A name as receivers behind CGI or WSGI compare it: without case, and with one character for all that are not alphanumeric.
+pub(super) fn folded(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect()
 }
 
 /// A header name for HTTP and NATS: every character that a token may not have is written `%XX`.
@@ -72,7 +77,7 @@ mod tests {
             key: None,
             content_type: String::new(),
             body: bytes::Bytes::new(),
-            headers: ["Event-ID", "Nats-Rollup", "", "traceparent"].map(pair).to_vec(),
+            headers: ["Event-ID", "tenant_id", "aggregate.type", "Nats-Rollup", "", "traceparent"].map(pair).to_vec(),
             event: None,
         };
         let carried: Vec<&str> = carried(&message, |name| name.starts_with("nats-")).map(|(name, _)| name).collect();

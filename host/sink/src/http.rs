@@ -11,6 +11,7 @@ mod receivers;
 mod sign;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,7 @@ use sign::Signer;
 use super::batching::{Batch, Link};
 use super::breaker::OpenBreakers;
 use super::cloud_event::{CloudEvent, STRUCTURED};
-use super::headers::{carried, encoded, own, printable, token};
+use super::headers::{carried, encoded, folded, own, printable, token};
 use super::kind::Kind;
 use super::receiver::Receiver;
 use super::rests::Rests;
@@ -60,6 +61,8 @@ struct Http {
     hidden: Hidden,
     signers: Vec<Signer>,
     headers: HeaderMap,
+    /// The [`folded`] names of these headers.
+    operators: HashSet<String>,
     client: Client<InTime, Full<Bytes>>,
     clock: Arc<dyn Clock>,
     receivers: Arc<Receivers>,
@@ -91,11 +94,12 @@ impl Http {
         let mut headers: HeaderMap = config.headers().collect();
         let hidden = Hidden::of(&url, &headers);
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(concat!("outbox/", env!("CARGO_PKG_VERSION"))));
+        let operators = headers.keys().map(|name| folded(name.as_str())).collect();
         let signers = config.secrets.iter().filter_map(Signer::new).collect();
         let shown = config.target();
         let same = rests.get::<Receivers>().filter(|receivers| receivers.belong_to(&config));
         let receivers = same.unwrap_or_else(|| Arc::new(Receivers::new(name, &config)));
-        Ok(Self { config, url, shown, hidden, signers, headers, client, clock: Arc::new(SystemClock), receivers })
+        Ok(Self { config, url, shown, hidden, signers, headers, operators, client, clock: Arc::new(SystemClock), receivers })
     }
 
     async fn post(&self, message: &Message, deadline: Instant) -> Result<(), SinkError> {
@@ -117,7 +121,11 @@ impl Http {
             Format::Raw | Format::CloudeventsBinary => (message.content_type.as_str(), message.body.clone()),
         };
         let mut headers = HeaderMap::new();
-        for (name, value) in carried(message, steers) {
+        let is_reserved = |name: &str| {
+            let name = folded(name);
+            steers(&name) || self.operators.contains(&name)
+        };
+        for (name, value) in carried(message, is_reserved) {
             put(&mut headers, &token(name), &printable(value));
         }
         for (name, value) in own(message) {
@@ -126,7 +134,6 @@ impl Http {
         if self.config.format == Format::CloudeventsBinary {
             attributes(&mut headers, message, &self.config.source)?;
         }
-        // The operator's win over those of an event.
         headers.extend(self.headers.clone());
         put(&mut headers, CONTENT_TYPE.as_str(), &printable(content_type));
         put(&mut headers, "idempotency-key", &printable(&message.id));
@@ -202,8 +209,7 @@ impl Link for Http {
     }
 }
 
-/// Headers that control a server, a proxy, a framework or a receiver of webhooks: no header of an event becomes one of them. A `_`
-/// counts as a `-`, as it does for a receiver behind CGI or WSGI.
+/// Whether a [`folded`] name controls a server, a proxy, a framework or a receiver of webhooks. Events may not set such headers.
 fn steers(name: &str) -> bool {
     const STEERING: [&str; 35] = [
         "authorization",
@@ -244,8 +250,7 @@ fn steers(name: &str) -> bool {
     ];
     const PREFIXES: [&str; 9] =
         ["ce-", "cf-", "if-", "proxy-", "sec-", "webhook-", "x-forwarded-", "x-original-", "x-rewrite-"];
-    let name = name.replace('_', "-");
-    STEERING.contains(&name.as_str()) || PREFIXES.into_iter().any(|prefix| name.starts_with(prefix))
+    STEERING.contains(&name) || PREFIXES.into_iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Sets a header whose name and value were made safe before.

@@ -59,6 +59,22 @@ fn no_header_of_an_event_changes_what_a_receiver_does_with_the_request() {
 }
 
 #[test]
+fn a_header_of_an_event_that_a_receiver_may_confuse_with_another_is_left_out() {
+    let operators = [("X-Shop-Token".to_owned(), Secret::new("real"))];
+    let sink = http(HttpConfig { headers: operators.into(), ..to("https://a.example") });
+    let confusing = ["x_shop_token", "x.shop.token", "tenant_id", "event_id", "Aggregate_Type", "content_type", "user_agent"];
+    let envelope = Envelope::new("OrderPlaced").aggregate("Order", "42");
+    let envelope = confusing.iter().fold(envelope, |envelope, name| envelope.header(*name, "forged"));
+    let message = Message::of_event(&Arc::new(Event::of(envelope.json(&7).expect("valid")).build()));
+
+    let request = sink.request(&message).unwrap();
+
+    let forged: Vec<_> = request.headers().iter().filter(|(_, value)| *value == "forged").collect();
+    assert!(forged.is_empty(), "{forged:?}");
+    assert_eq!(header(&request, "x-shop-token"), Some("real"));
+}
+
+#[test]
 fn every_request_names_its_event_and_its_message_and_the_operators_headers_win() {
     let headers = [("authorization", "Bearer s3cret"), ("traceparent", "00-2")];
     let headers = headers.map(|(name, value)| (name.to_owned(), Secret::new(value)));
