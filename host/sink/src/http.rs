@@ -248,8 +248,30 @@ fn steers(name: &str) -> bool {
         "x-real-ip",
         "x-requested-with",
     ];
-    const PREFIXES: [&str; 9] =
-        ["ce-", "cf-", "if-", "proxy-", "sec-", "webhook-", "x-forwarded-", "x-original-", "x-rewrite-"];
+    const PREFIXES: [&str; 22] = [
+        "ce-",
+        "cf-",
+        "if-",
+        "proxy-",
+        "remote-",
+        "sec-",
+        "ssl-client-",
+        "svix-",
+        "webhook-",
+        "x-amzn-",
+        "x-auth-request-",
+        "x-authenticated-",
+        "x-envoy-",
+        "x-forwarded-",
+        "x-goog-",
+        "x-hub-signature",
+        "x-ms-client-principal",
+        "x-original-",
+        "x-remote-",
+        "x-rewrite-",
+        "x-ssl-",
+        "x-webauth-",
+    ];
     STEERING.contains(&name) || PREFIXES.into_iter().any(|prefix| name.starts_with(prefix))
 }
 

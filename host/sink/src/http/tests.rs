@@ -48,6 +48,19 @@ fn no_header_of_an_event_changes_what_a_receiver_does_with_the_request() {
         "X-Api-Key",
         "Content_Length",
         "Proxy-Authorization",
+        "Remote-User",
+        "x-remote-user",
+        "x-auth-request-email",
+        "x-authenticated-user",
+        "X-Webauth-User",
+        "X-Goog-Authenticated-User-Email",
+        "X-MS-Client-Principal-Name",
+        "x-amzn-oidc-identity",
+        "X-Envoy-Upstream-Rq-Timeout-Ms",
+        "svix-signature",
+        "X-Hub-Signature-256",
+        "x-ssl-client-verify",
+        "SSL-Client-Cert",
     ];
     let envelope = Envelope::new("OrderPlaced").aggregate("Order", "42").header("order_id", "7").header("x-tenant", "acme");
     let envelope = steering.iter().fold(envelope, |envelope, name| envelope.header(*name, "evil"));
