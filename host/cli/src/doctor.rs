@@ -158,7 +158,8 @@ async fn contents(
     findings.extend(look::routes(&routes, &parked, here, now));
     findings.extend(look::waits(&waits, &nodes, &routes, &changes, &here.flags, now));
     findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
-    findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &changes, &here.flags, now));
+    let dead = newest(store, stats.dead, of(Status::Dead)).await?;
+    findings.push(look::dead(stats.dead, &dead, &nodes, &changes, &here.flags, now));
     findings.extend(look::events(&stats, OldestWait::of(&stats, &nodes, now), &here.flags));
     for overdue in Overdue::read(store, &config.purge, now).await? {
         // A purge may have deleted them meanwhile.

@@ -14,6 +14,7 @@ mod pauses;
 mod preceding;
 mod reason;
 mod recent;
+mod scope;
 mod sentence;
 mod severity;
 mod state;
@@ -40,6 +41,8 @@ pub use pauses::{Pauses, covered, holding, passed_over, resume_command};
 pub use preceding::preceding_change;
 #[doc(hidden)]
 pub use recent::RecentChanges;
+#[doc(hidden)]
+pub use scope::Scope;
 #[doc(hidden)]
 pub use sentence::parts;
 #[doc(hidden)]

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use outbox::store::Finding;
 use outbox::time::Timestamp;
-use outbox::why::{Change, preceding_change};
+use outbox::why::{Change, Scope, preceding_change};
 
 use crate::config::Settings;
 pub(super) use breakers::breakers;
@@ -29,8 +29,8 @@ pub(super) use stuck::{locked, refused, unclaimed};
 const LISTED: usize = 3;
 
 /// A finding, with the change that preceded its beginning on a line of its own.
-fn after_change(what: String, changes: &[Change], began: Timestamp) -> String {
-    match preceding_change(changes, began) {
+fn after_change(what: String, changes: &[Change], began: Timestamp, scope: &Scope) -> String {
+    match preceding_change(changes, began, scope) {
         Some(change) => format!("{what}\n{change}"),
         None => what,
     }

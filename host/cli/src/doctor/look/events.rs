@@ -7,7 +7,7 @@ use outbox::node::names_sink;
 use outbox::purge::Overdue;
 use outbox::store::{Finding, NodeRecord, PurgeRow, Record, RouteRecord, Severity, Stats, WaitReason};
 use outbox::time::Timestamp;
-use outbox::why::{Change, OldestWait, wait_severity, waits_without_down_sinks};
+use outbox::why::{Change, OldestWait, Scope, wait_severity, waits_without_down_sinks};
 
 use super::{LISTED, after_change};
 use crate::config::Flags;
@@ -68,9 +68,22 @@ pub(in crate::doctor) fn waits(
             "remove the cause; the host then delivers them by itself, and counts no failure"
         };
         // The list of sinks names the unavailable receivers.
-        let sinks = if names_sink(&wait.reason) { format!("\n{}", flags.command("outbox sinks list")) } else { String::new() };
-        let fix = format!("{remedy}\n{}{sinks}", flags.command(&list));
-        let what = after_change(what, changes, wait.since);
+        let sinks = if names_sink(&wait.reason) {
+            format!(
+                "
+{}",
+                flags.command("outbox sinks list")
+            )
+        } else {
+            String::new()
+        };
+        let fix = format!(
+            "{remedy}
+{}{sinks}",
+            flags.command(&list)
+        );
+        let scope = Scope::of_events(&wait.aggregate_type, &wait.event_type, &wait.reason, nodes);
+        let what = after_change(what, changes, wait.since, &scope);
         Finding::problem(wait_severity(wait.events, longest), "waiting", what, fix, wait.events)
     };
     waits_without_down_sinks(waits, nodes, routes).into_iter().take(LISTED).map(finding).collect()
@@ -99,15 +112,23 @@ pub(in crate::doctor) fn retries(waiting: u64, newest: &[Record], flags: &Flags)
 }
 
 /// Events that were given up: how many, and what the newest of them say. What they say may be over, so that its age is told.
-pub(in crate::doctor) fn dead(dead: u64, newest: &[Record], changes: &[Change], flags: &Flags, now: Timestamp) -> Finding {
+pub(in crate::doctor) fn dead(
+    dead: u64,
+    newest: &[Record],
+    nodes: &[NodeRecord],
+    changes: &[Change],
+    flags: &Flags,
+    now: Timestamp,
+) -> Finding {
     if dead == 0 {
         return Finding::good("dead", "no event was given up");
     }
     let error = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind);
     let of_kind = |record: &&Record| record.last_error.as_deref().map(error_kind) == error.map(error_kind);
-    let times = || newest.iter().filter(of_kind).filter_map(|record| record.done_at);
+    let died = || newest.iter().filter(of_kind).filter_map(|record| Some((record.done_at?, record)));
     // If there are more dead events than were read, the first is not known.
-    let (first, last) = (times().min().filter(|_| dead <= newest.len() as u64), times().max());
+    let first = died().min_by_key(|(at, _)| *at).filter(|_| dead <= newest.len() as u64);
+    let last = died().map(|(at, _)| at).max();
     // Some died after the time was asked for.
     let last = last.map(|last| last.min(now));
     let last = last.map_or_else(String::new, |last| format!("; last {}", relative_to(last, now)));
@@ -122,7 +143,11 @@ pub(in crate::doctor) fn dead(dead: u64, newest: &[Record], changes: &[Change], 
     let commands = commands.map(|(words, what)| format!("{}  {what}", flags.command(&format!("outbox dead {words}"))));
     let what = format!("{} given up{said}", count(dead, "event"));
     let what = match first {
-        Some(first) => after_change(what, changes, first),
+        Some((at, record)) => {
+            let error = record.last_error.as_deref().unwrap_or_default();
+            let scope = Scope::of_events(&record.aggregate_type, &record.event_type, error, nodes);
+            after_change(what, changes, at, &scope)
+        }
         None => what,
     };
     Finding::problem(Severity::Fault, "dead", what, format!("{before}\n{}", commands.join("\n")), dead)

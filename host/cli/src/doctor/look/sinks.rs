@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use outbox::node::{DownSink, delivering_sinks, names_sink, sinks as sinks_of};
 use outbox::store::{Finding, NodeRecord, RouteRecord, WaitReason};
 use outbox::time::Timestamp;
-use outbox::why::{Change, down_sink_severity};
+use outbox::why::{Change, Scope, down_sink_severity};
 
 use super::{LISTED, after_change};
 use crate::config::Flags;
@@ -54,7 +54,7 @@ pub(in crate::doctor) fn sinks(
         );
         let test = flags.command(&format!("outbox sinks test {}", argument(&sink.name)));
         let fix = format!("remove the cause; the host tries again by itself, and counts no failure of relayed events\n{test}");
-        let what = after_change(what, changes, sink.outage.since);
+        let what = after_change(what, changes, sink.outage.since, &Scope::of_sink(sink));
         Finding::problem(down_sink_severity(sink), "sinks", what, fix, sink.waiting)
     };
     if down.is_empty() {

@@ -24,6 +24,14 @@ fn node(label: &str, mode: &'static str, alive: bool) -> NodeRecord {
     node
 }
 
+/// A host whose plugin `mailer` answers `Order/OrderPlaced`.
+fn host_with_mailer() -> NodeRecord {
+    let mut node = node("web-1", "multi_node", true);
+    let routes = r#"[{"aggregate_type":"Order","event_type":"OrderPlaced"}]"#;
+    node.report = Some(format!(r#"{{"plugins":[{{"name":"mailer","state":"serving","routes":{routes}}}]}}"#));
+    node
+}
+
 fn stats(change: impl FnOnce(&mut Stats)) -> Stats {
     let mut stats = Stats::default();
     change(&mut stats);
@@ -40,11 +48,13 @@ fn a_finding_names_the_change_that_preceded_it() {
     let swap = AuditRecord::new(1, NOW.minus(Duration::from_secs(120)), "web-1", "swap_plugin", selector);
     let changes = outbox::why::changes([swap]);
 
-    let told = after_change("the sink orders is down".to_owned(), &changes, NOW);
+    let scope = Scope::of_events("Order", "OrderPlaced", "timeout: no answer", &[host_with_mailer()]);
 
-    let wanted = "the sink orders is down\nit began 2 min after the swap of plugin mailer 1.3.0 (ab) → 1.4.0 (cd)";
+    let told = after_change("1 event given up".to_owned(), &changes, NOW, &scope);
+
+    let wanted = "1 event given up\nit began 2 min after the swap of plugin mailer 1.3.0 (ab) → 1.4.0 (cd)";
     assert_eq!(told, wanted);
-    assert_eq!(after_change("a".to_owned(), &[], NOW), "a");
+    assert_eq!(after_change("a".to_owned(), &[], NOW, &scope), "a");
 }
 
 #[test]
@@ -258,10 +268,10 @@ fn dead_events_are_told_with_what_most_of_them_say_and_a_replay_that_would_not_h
     let first = |finding: &Finding| finding.fix.as_deref().and_then(|fix| fix.lines().next()).map(str::to_owned);
 
     let unanswered =
-        dead(3, &[no_listener("A"), failed(Some("fuel: used up 5")), no_listener("B")], &[], &Flags::default(), NOW);
+        dead(3, &[no_listener("A"), failed(Some("fuel: used up 5")), no_listener("B")], &[], &[], &Flags::default(), NOW);
     let mut died = failed(Some("fuel: used up 5"));
     died.done_at = Some(NOW.minus(Duration::from_secs(3 * 3_600)));
-    let failing = dead(1, &[died], &[], &Flags::default(), NOW);
+    let failing = dead(1, &[died], &[], &[], &Flags::default(), NOW);
 
     assert_eq!(unanswered.found, "3 events given up; most often: no listener answers Order/A (1 route is answered)");
     assert!(
@@ -271,7 +281,7 @@ fn dead_events_are_told_with_what_most_of_them_say_and_a_replay_that_would_not_h
     assert_eq!(failing.found, "1 event given up; most often: fuel: used up 5; last 3 h ago");
     assert!(first(&failing).is_some_and(|fix| fix.contains("make sure that the cause is gone")), "{failing:?}");
     assert!(failing.fix.as_deref().is_some_and(|fix| fix.contains("outbox dead replay ID  delivers one again")), "{failing:?}");
-    assert_eq!(dead(0, &[], &[], &Flags::default(), NOW).severity, Severity::Good);
+    assert_eq!(dead(0, &[], &[], &[], &Flags::default(), NOW).severity, Severity::Good);
 }
 
 #[test]
@@ -286,12 +296,15 @@ fn dead_events_name_the_change_that_preceded_the_first_of_them_if_all_were_read(
     };
     let newest = [died(60), died(120)];
 
-    let all = dead(2, &newest, &changes, &Flags::default(), NOW);
-    let some = dead(1_000, &newest, &changes, &Flags::default(), NOW);
+    let hosts = [host_with_mailer()];
+    let all = dead(2, &newest, &hosts, &changes, &Flags::default(), NOW);
+    let some = dead(1_000, &newest, &hosts, &changes, &Flags::default(), NOW);
+    let of_another_plugin = dead(2, &newest, &[], &changes, &Flags::default(), NOW);
 
     let preceding = "\nit began 2 min after the swap of plugin mailer 1.3.0 (ab) → 1.4.0 (cd)";
     assert!(all.found.ends_with(preceding), "{all:?}");
     assert!(!some.found.contains("it began"), "{some:?}");
+    assert!(!of_another_plugin.found.contains("it began"), "{of_another_plugin:?}");
 }
 
 /// An event that failed.

@@ -13,7 +13,7 @@ mod stuck;
 use std::cmp::Reverse;
 
 use outbox::readiness::{Unready, UnreadyCode};
-use outbox::why::preceding_change;
+use outbox::why::{Scope, preceding_change};
 use outbox_event::text::escape;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, figure, span};
@@ -60,9 +60,9 @@ impl Finding {
         Self { said: Some(short(&visible(&said.into()), 160)), ..self }
     }
 
-    /// Names the change that preceded its beginning, if there was one.
-    fn began(self, at: Timestamp, snapshot: &Snapshot) -> Self {
-        let preceding = preceding_change(snapshot.changes(), at).map(|change| short(&visible(&change), 160));
+    /// Names the change of the scope that preceded its beginning, if there was one.
+    fn began(self, at: Timestamp, scope: &Scope, snapshot: &Snapshot) -> Self {
+        let preceding = preceding_change(snapshot.changes(), at, scope).map(|change| short(&visible(&change), 160));
         Self { preceding, ..self }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use outbox::purge::Overdue;
-use outbox::why::{wait_severity, waits_without_down_sinks};
+use outbox::why::{Scope, wait_severity, waits_without_down_sinks};
 use outbox_event::NO_LISTENER;
 use outbox_event::time::Timestamp;
 use outbox_event::units::{count, number, relative_to, span};
@@ -59,7 +59,10 @@ pub(super) fn dead(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     };
     let finding = Finding::new(Severity::Fault, sentence, to, "Show dead events").said(largest.error.clone()).affecting(dead);
     Some(match first {
-        Some(first) => finding.began(first, snapshot),
+        Some(first) => {
+            let scope = Scope::of_events(&largest.aggregate_type, &largest.event_type, &largest.error, &snapshot.nodes);
+            finding.began(first, &scope, snapshot)
+        }
         None => finding,
     })
 }
@@ -103,7 +106,8 @@ pub(super) fn waits(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
         let of_route =
             query(&[("status", "delayed"), ("aggregate_type", &wait.aggregate_type), ("event_type", &wait.event_type)]);
         let finding = Finding::new(wait_severity(wait.events, longest), sentence, format!("events?{of_route}"), "Show events");
-        finding.said(wait.reason.clone()).affecting(wait.events).began(wait.since, snapshot)
+        let scope = Scope::of_events(&wait.aggregate_type, &wait.event_type, &wait.reason, &snapshot.nodes);
+        finding.said(wait.reason.clone()).affecting(wait.events).began(wait.since, &scope, snapshot)
     };
     let waits = waits_without_down_sinks(&snapshot.waits, &snapshot.nodes, &snapshot.routes);
     waits.into_iter().take(ONE_BY_ONE).map(finding).collect()

@@ -1,7 +1,7 @@
 //! Sinks that are down.
 
 use outbox::node::DownSink;
-use outbox::why::down_sink_severity;
+use outbox::why::{Scope, down_sink_severity};
 use outbox_event::time::Timestamp;
 use outbox_event::units::count;
 
@@ -30,7 +30,7 @@ pub(super) fn sinks_down(snapshot: &Snapshot, now: Timestamp) -> Vec<Finding> {
             events_of_routes(sink)
         );
         let finding = Finding::new(down_sink_severity(sink), sentence, "sinks", "Show sinks").said(&*sink.outage.reason);
-        finding.affecting(sink.waiting).began(sink.outage.since, snapshot)
+        finding.affecting(sink.waiting).began(sink.outage.since, &Scope::of_sink(sink), snapshot)
     };
     all.iter().map(finding).collect()
 }

@@ -66,18 +66,22 @@ fn a_sink_that_is_down_on_all_hosts_is_down_since_the_last_one_lost_it() {
 }
 
 #[test]
-fn an_outage_names_the_change_that_preceded_it() {
-    let selector = serde_json::json!({ "plugin": "mailer", "from": "1.3.0 (ab)", "to": "1.4.0 (cd)" });
-    let swap = AuditRecord::new(1, now().minus(Duration::from_secs(129)), "web-1", "swap_plugin", selector);
+fn an_outage_names_the_change_that_preceded_it_on_its_host_and_no_other_change() {
+    let before = |seconds| now().minus(Duration::from_secs(9 + seconds));
+    let loaded = serde_json::json!({ "plugin": "trouble", "to": "1.0.0 (ab)" });
+    let changes = [
+        AuditRecord::new(3, before(22), "web-1", "load_plugin", loaded),
+        AuditRecord::new(2, before(60), "web-2", "stop_host", serde_json::json!({})),
+        AuditRecord::new(1, before(120), "web-1", "start_host", serde_json::json!({})),
+    ];
     let snapshot = Snapshot {
         nodes: vec![host_with("web-1", &[down_for(9, sink("orders", &["Order/*"]))])],
         routes: vec![waiting_at("Placed", 2)],
-        recent: Some(RecentChanges { changes: outbox::why::changes([swap]), cut_at: None }),
+        recent: Some(RecentChanges { changes: outbox::why::changes(changes), cut_at: None }),
         ..snapshot()
     };
 
     let all = findings(&Known { snapshot: Some(Arc::new(snapshot)), outage: None }, &[], "");
 
-    let wanted = "it began 2 min after the swap of plugin mailer 1.3.0 (ab) → 1.4.0 (cd)";
-    assert_eq!(all[0].preceding.as_deref(), Some(wanted), "{all:?}");
+    assert_eq!(all[0].preceding.as_deref(), Some("it began 2 min after the start of host web-1"), "{all:?}");
 }
