@@ -11,7 +11,7 @@ use outbox::event::{MAX_PAYLOAD_BYTES, OwnerId, Status};
 use outbox::purge::Overdue;
 use outbox::store::{Expectations, Filter, Finding, Plan, Record, SetAside, Severity};
 use outbox::time::{Clock, SystemClock};
-use outbox::why::{OldestWait, RecentChanges};
+use outbox::why::{MOST_WAITING, OldestWait, RecentChanges};
 use outbox::{Store, StoreError};
 
 use crate::config::{Config, Flags, Settings};
@@ -147,7 +147,7 @@ async fn contents(
     look::lower_plugin_severities(findings, &here.failed, &config.plugins.required, &routes);
     // They explain findings. Without the right to read them, the findings are still listed.
     let changes = RecentChanges::read(store, now).await.unwrap_or_default().changes;
-    let waits = store.wait_reasons(LOOKED_AT).await?;
+    let waits = store.wait_reasons(MOST_WAITING).await?;
     findings.extend(look::sinks(&nodes, &routes, &waits, &changes, &here.flags, now));
     findings.extend(look::breakers(&nodes, &routes, &here.flags, now));
     let stats = store.stats().await?;

@@ -48,7 +48,7 @@ pub use sentence::parts;
 #[doc(hidden)]
 pub use severity::{down_sink_severity, failed_plugin_severity, unanswered_severity, wait_severity};
 #[doc(hidden)]
-pub use waits::{LONG_WAIT, OldestWait, waits_without_down_sinks};
+pub use waits::{LONG_WAIT, MOST_WAITING, OldestWait, waits_without_down_sinks};
 
 #[doc(hidden)]
 pub use crate::text::encoded;

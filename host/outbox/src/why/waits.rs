@@ -6,6 +6,9 @@ use crate::node::{Relays, names_sink, sinks_by_host};
 use crate::store::{NodeRecord, RouteRecord, Stats, WaitReason};
 use crate::time::Timestamp;
 
+/// The most events whose wait reasons are read: of all that wait, those that are due first. An outage of one sink must not hide the events of
+/// another route.
+pub const MOST_WAITING: u32 = 5_000;
 /// An event that waits for this long is reported.
 pub const LONG_WAIT: Duration = Duration::from_secs(60);
 

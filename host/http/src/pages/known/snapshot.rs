@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outbox::purge::{Overdue, PurgeConfig};
-use outbox::why::{Change, RecentChanges};
+use outbox::why::{Change, MOST_WAITING, RecentChanges};
 use outbox_event::time::{Timestamp, system_clock};
 use outbox_event::{Headers, Status};
 use outbox_store::{Filter, LaggingSequence, NodeRecord, Record, RouteRecord, Stats, Store, StoreError, WaitReason};
@@ -32,7 +32,7 @@ pub(crate) struct Snapshot {
     pub(crate) nodes: Vec<NodeRecord>,
     /// The newest dead events, at most [`SAMPLE`].
     pub(crate) dead: Vec<Record>,
-    /// Why events wait although their time has come, of the [`SAMPLE`] that are due first.
+    /// Why events wait although their time has come, of the [`MOST_WAITING`] that are due first.
     pub(crate) waits: Vec<WaitReason>,
     /// Finished events that purges should have deleted.
     pub(crate) overdue: Vec<Overdue>,
@@ -128,7 +128,7 @@ pub(super) async fn take(store: Arc<dyn Store>, purge: PurgeConfig, lease: Durat
     let nodes = outbox::node::hosts(&*store).await?;
     let newest = Filter { status: Some(Status::Dead), newest_first: true, ..Filter::default() };
     let dead = if stats.dead == 0 { Vec::new() } else { sample(&*store, newest).await? };
-    let waits = store.wait_reasons(SAMPLE).await?;
+    let waits = store.wait_reasons(MOST_WAITING).await?;
     let overdue = or_unknown(Overdue::read(&*store, &purge, at).await)?;
     // At the same time: both read the audit log, and may wait for its lock until the timeout.
     let (lagging_sequences, recent) = tokio::join!(store.lagging_sequences(), RecentChanges::read(&*store, at));
