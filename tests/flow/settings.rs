@@ -15,12 +15,12 @@ use crate::common::{ROUTE, eager, order, orders};
 
 const EVENTS: u32 = 300;
 
-/// A host on such a server delivers everything once, and another session sees that.
+/// A host on such a server delivers everything once, what was due before its start included, and another session sees that.
 async fn delivers_each_event_once<S: TransactionalStore + SharedStore + Clone>(setting: &str, store: S, witness: &dyn Store) {
     let recorder = Recorder::done();
+    let before = witness.stats().await.expect("counts");
     let builder = Outbox::multi_node(store).poller(eager()).listener(ROUTE, recorder.listener());
     let host = builder.start().await.unwrap_or_else(|error| panic!("{setting}: {error:?}"));
-    let before = witness.stats().await.expect("counts").done;
 
     let mut transaction = host.begin().await.unwrap_or_else(|error| panic!("{setting}: {error}"));
     let mut ids = transaction.write_all(orders(EVENTS)).await.unwrap_or_else(|error| panic!("{setting}: {error}"));
@@ -28,7 +28,7 @@ async fn delivers_each_event_once<S: TransactionalStore + SharedStore + Clone>(s
     transaction.commit().await.unwrap_or_else(|error| panic!("{setting}: {error}"));
 
     eventually(&format!("{setting}: everything is DONE for others"), async || {
-        witness.stats().await.is_ok_and(|stats| stats.done >= before + ids.len() as u64)
+        witness.stats().await.is_ok_and(|stats| stats.done >= before.done + before.new + ids.len() as u64)
     })
     .await;
     let filter = Filter { status: Some(Status::Done), ..Filter::default() };
@@ -121,6 +121,12 @@ async fn a_limit_of_a_mariadb_user_does_not_affect_delivery_and_a_read_only_serv
     assert!(error.to_string().contains("a standby or read-only server answered"), "{error}");
 }
 
+/// Forty events of [`ROUTE`].
+const PENDING_ORDERS: &str = "
+INSERT INTO outbox_event (event_type, aggregate_type, payload)
+WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < 40)
+SELECT 'OrderPlaced', 'Order', '1' FROM numbers";
+
 /// Statements that the server runs in each new session, unless its user may do everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn init_connect_of_mariadb_does_not_affect_delivery() {
@@ -128,19 +134,27 @@ async fn init_connect_of_mariadb_does_not_affect_delivery() {
     let witness = MySqlStore::connect(&server.url()).await.expect("connects");
     witness.migrate_up().await.expect("migrates");
     let mut admin = MySqlConnection::connect(&server.url()).await.expect("connects");
-    for statement in [
-        "CREATE USER host@'127.0.0.1' IDENTIFIED BY 'secret'",
-        "GRANT ALL PRIVILEGES ON outbox_test.* TO host@'127.0.0.1'",
-        "SET GLOBAL init_connect = 'SET autocommit = 0, completion_type = 1, sql_safe_updates = 1, sql_select_limit = 1'",
-    ] {
+    for statement in
+        ["CREATE USER host@'127.0.0.1' IDENTIFIED BY 'secret'", "GRANT ALL PRIVILEGES ON outbox_test.* TO host@'127.0.0.1'"]
+    {
         admin.execute(statement).await.expect("may do everything");
     }
     let url = format!("mysql://host:secret@127.0.0.1:{}/outbox_test", server.port());
-    let mut plain = MySqlConnection::connect(&url).await.expect("connects");
-    let row = plain.fetch_one("SELECT CAST(@@autocommit AS SIGNED)").await.expect("answers");
-    assert_eq!(row.try_get::<i64, _>(0).expect("a number"), 0, "the server has run the statements");
+    for init in [
+        "SET autocommit = 0, completion_type = 1, sql_safe_updates = 1, sql_select_limit = 1",
+        "START TRANSACTION",
+        "SET completion_type = 2; START TRANSACTION",
+        "LOCK TABLES outbox_test.outbox_event_audit READ",
+    ] {
+        admin.execute(AssertSqlSafe(format!("SET GLOBAL init_connect = 'SET @was_run = 1; {init}'"))).await.expect("sets");
+        let mut plain = MySqlConnection::connect(&url).await.expect("connects");
+        let row = plain.fetch_one("SELECT CAST(@was_run AS SIGNED)").await.expect("answers");
+        assert_eq!(row.try_get::<i64, _>(0).expect("a number"), 1, "{init}: the server has run the statements");
+        plain.close().await.expect("ends");
+        admin.execute(PENDING_ORDERS).await.expect("inserts");
 
-    delivers_each_event_once("init_connect", MySqlStore::connect(&url).await.expect("connects"), &witness).await;
+        delivers_each_event_once(init, MySqlStore::connect(&url).await.expect("connects"), &witness).await;
+    }
 }
 
 const WORST_OF_POSTGRESQL: [(&str, &str); 19] = [

@@ -26,6 +26,10 @@ const STRICT: &str = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO";
 const SERVER: &str = "
 SHOW VARIABLES WHERE Variable_name IN ('version', 'wsrep_on', 'group_replication_group_name', 'group_replication_consistency')";
 
+/// Ends what `init_connect` may have begun: setting `autocommit` to the value that it has ends no transaction. `completion_type` may say
+/// that a ROLLBACK begins another transaction or ends the session.
+const END_TRANSACTION: &str = "ROLLBACK AND NO CHAIN NO RELEASE;\nUNLOCK TABLES";
+
 /// READ COMMITTED: without it, claims lock the gaps between rows, and writers wait.
 const TRANSACTION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE";
 
@@ -92,7 +96,7 @@ impl Session {
         let variables = self.variables(ServerKind::of(value));
         let set: Vec<String> = variables.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         // Safe: only numbers and our own constants are put in.
-        let text = format!("SET {};\n{TRANSACTION}", set.join(", "));
+        let text = format!("{END_TRANSACTION};\nSET {};\n{TRANSACTION}", set.join(", "));
         connection.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
         Ok(())
     }
