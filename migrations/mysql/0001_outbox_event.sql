@@ -5,6 +5,7 @@
 --
 -- event_type and payload are required, everything else has a default. To put a delivery off, set available_at.
 -- All times are UTC, whatever the time zone of the session: write UTC_TIMESTAMP(6), never NOW(6).
+-- ROW_FORMAT is named: in an older format, which innodb_default_row_format may choose, a row of these columns is too large for a page.
 -- Every statement may be repeated, because this database commits each one by itself: a migration that was cut off goes on.
 
 CREATE TABLE IF NOT EXISTS outbox_event (
@@ -79,7 +80,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   CONSTRAINT outbox_event_due_or_waiting CHECK (
     status NOT IN (0, 2) OR due_at IS NOT NULL OR behind IS NOT NULL OR parked IS NOT NULL),
   CONSTRAINT outbox_event_held_claimed CHECK (claim_seq > 0 OR COALESCE(lease_end <= locked_at, lease_end IS NULL))
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Routes that have had a listener: their events are parked, never killed, while it is away.
 CREATE TABLE IF NOT EXISTS outbox_event_route (
@@ -88,7 +89,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_route (
   first_seen_at  DATETIME(6)  NOT NULL,
   only_relayed   SMALLINT     NOT NULL,   -- 1: only relays have answered it, so a relay's pattern may take its events, too
   PRIMARY KEY (aggregate_type, event_type)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Routes whose events are parked until somebody resumes them.
 CREATE TABLE IF NOT EXISTS outbox_event_pause (
@@ -98,7 +99,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_pause (
   paused_by      VARCHAR(200) NOT NULL,
   reason         TEXT,
   PRIMARY KEY (aggregate_type, event_type)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The hosts that work on this table.
 CREATE TABLE IF NOT EXISTS outbox_event_node (
@@ -113,7 +114,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   report      MEDIUMTEXT,                                           -- its plugins and sinks as it last reported them, a JSON object
   room        INT          NOT NULL,                               -- most events that it may have in flight; 0: it takes no partitions
   session     SMALLINT     NOT NULL                                -- 1: a session of it holds its lock
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Which host reads which partition: its owner, while that host is alive.
 CREATE TABLE IF NOT EXISTS outbox_event_partition (
@@ -122,7 +123,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_partition (
   epoch        INT          NOT NULL DEFAULT 0,  -- how often it has got another owner; outcomes of an earlier epoch are dropped
   -- An outcome locks the entry of its partition's epoch until the commit, so that no other host takes the partition meanwhile.
   KEY outbox_epoch (partition_id, epoch)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 INSERT INTO outbox_event_partition (partition_id)
 WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)
 SELECT number FROM numbers WHERE NOT EXISTS (SELECT 1 FROM outbox_event_partition AS there WHERE there.partition_id = number);
@@ -142,7 +143,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_audit (
   KEY outbox_audit_at (at),                  -- the newest first
   KEY outbox_audit_one (selector(96)),       -- what was done to one event alone: its id may be 36 characters, each escaped
   KEY outbox_audit_many (many_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- What plugins keep, by key. Written in the transaction of the outcome that it belongs to. Keys are bytes: no collation may take
 -- two of them for one.
@@ -153,7 +154,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_state (
   version    BIGINT         NOT NULL,                -- larger after every change
   updated_at DATETIME(6)    NOT NULL,
   PRIMARY KEY (plugin, name)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- How much each plugin keeps. Locked by whoever changes the state of that plugin.
 CREATE TABLE IF NOT EXISTS outbox_event_state_usage (
@@ -161,7 +162,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_state_usage (
   used_keys  BIGINT        NOT NULL DEFAULT 0,
   used_bytes BIGINT        NOT NULL DEFAULT 0,   -- of keys and values together
   revision   BIGINT        NOT NULL DEFAULT 0    -- the last version that was given
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- For people: names of states, and payloads as text.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW outbox_event_readable AS

@@ -121,6 +121,32 @@ async fn a_limit_of_a_mariadb_user_does_not_affect_delivery_and_a_read_only_serv
     assert!(error.to_string().contains("a standby or read-only server answered"), "{error}");
 }
 
+/// Servers that were upgraded may have such a default.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_default_row_format_of_mariadb_does_not_affect_the_schema() {
+    let server = Server::start(Kind::MariaDb, Durability::Volatile).expect("`cargo xtask test` installs the servers");
+    let mut admin = MySqlConnection::connect(&server.url()).await.expect("connects");
+    for (format, is_strict) in [("COMPACT", 1), ("REDUNDANT", 1), ("COMPACT", 0)] {
+        let setting = format!("innodb_default_row_format = {format}, innodb_strict_mode = {is_strict}");
+        for statement in [
+            format!("SET GLOBAL innodb_default_row_format = '{format}'"),
+            format!("SET GLOBAL innodb_strict_mode = {is_strict}"),
+        ] {
+            admin.execute(AssertSqlSafe(statement)).await.expect("sets");
+        }
+        let store = MySqlStore::connect(&server.url()).await.expect("connects");
+
+        store.migrate_up().await.unwrap_or_else(|error| panic!("{setting}: {error}"));
+
+        let others = "SELECT COUNT(*) FROM information_schema.tables
+                      WHERE table_schema = DATABASE() AND engine IS NOT NULL AND row_format <> 'Dynamic'";
+        let row = admin.fetch_one(others).await.expect("answers");
+        assert_eq!(row.try_get::<i64, _>(0).expect("a number"), 0, "{setting}: each table is Dynamic");
+        store.migrate_down().await.expect("drops the tables");
+        admin.execute("DROP TABLE IF EXISTS outbox_event_migration").await.expect("drops");
+    }
+}
+
 /// Forty events of [`ROUTE`].
 const PENDING_ORDERS: &str = "
 INSERT INTO outbox_event (event_type, aggregate_type, payload)

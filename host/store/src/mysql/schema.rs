@@ -99,7 +99,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_migration (
   version    INT          NOT NULL PRIMARY KEY,
   name       VARCHAR(128) NOT NULL,
   applied_at DATETIME(6)  NOT NULL
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 /// How many of the tables, or of other things with the name of one, are there.
 const OBJECTS: &str = "
 SELECT COUNT(*) FROM information_schema.tables
