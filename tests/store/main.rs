@@ -14,6 +14,7 @@ mod keys;
 mod many_keys;
 mod migrate;
 mod model;
+mod mysql_collation;
 mod mysql_server;
 mod node;
 mod park;

@@ -18,7 +18,8 @@ const HELD: &str = concat!(
     "
 SELECT settled.seq, settled.fence
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
-       seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
+       seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]',
+       id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 ",
     held!(),

@@ -95,7 +95,8 @@ async fn collations(store: &MySqlStore) -> Result<Finding, StoreError> {
     } else {
         Finding::fault(
             "collation",
-            "some columns of names are not utf8mb4_bin, so `Order` and `order` are taken for the same",
+            "some columns of names are not utf8mb4_bin: `Order` and `order` may be taken for the same, and a search for several IDs reads \
+             the whole table",
             format!("ALTER TABLE {} CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", store.table),
         )
     })

@@ -43,7 +43,7 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
 /// The numbers of the rows that this transaction inserted. The LIMIT overrides the caller's `sql_select_limit`. Bound: a JSON list of ids.
 const NUMBERS: &str = "
 SELECT seq, outbox_event.event_id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
+FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id
 LIMIT 18446744073709551615";
 
@@ -51,7 +51,7 @@ LIMIT 18446744073709551615";
 /// and no other way: this database reads a small table from end to end, and would wait for every row of an open transaction.
 const THERE: &str = "
 SELECT seq, outbox_event.event_id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
+FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id
 LIMIT 18446744073709551615
 LOCK IN SHARE MODE";

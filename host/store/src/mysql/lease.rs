@@ -21,7 +21,7 @@ use crate::{LeaseStore, Renewed, StoreError};
 /// transaction that is open still is locked by that one, and passed by. Bound: a JSON list of ids, the owner.
 const FREE: &str = "
 SELECT seq, outbox_event.event_id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
+FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id
 WHERE claim_seq = 1 AND locked_by = ? AND locked_at = created_at AND status IN (0, 2)
 FOR UPDATE SKIP LOCKED";
@@ -35,7 +35,7 @@ SET claim_seq = claim_seq + 1, claims = GREATEST(claims, 1) - 1, locked_by = NUL
 /// Those that are not held by that claim any more. Bound: as [`FREE`].
 const OTHERS: &str = "
 SELECT seq, outbox_event.event_id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
+FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id
 WHERE claim_seq <> 1 OR NOT (locked_by <=> ?) OR NOT (locked_at <=> created_at) OR status NOT IN (0, 2)";
 

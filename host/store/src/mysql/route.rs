@@ -21,8 +21,8 @@ use crate::{Audit, MOST_ROUTES, PARTITIONS, RouteRecord, RouteStore, StoreError,
 /// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], the partitions as letters, most rows.
 pub(super) const CHOOSE_PARKED: &str = "
 SELECT outbox_event.seq
-FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[0]',
-                                   event_type VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]')) AS route
+FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
+                                   event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS route
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_parked)
   ON parked_route = CRC32(CONCAT(route.aggregate_type, '/', route.event_type))
   AND outbox_event.aggregate_type = route.aggregate_type AND outbox_event.event_type = route.event_type
@@ -64,8 +64,8 @@ SET parked = NULL, due_at = available_at, locked_by = ?, locked_at = UTC_TIMESTA
 const REMEMBER: &str = "
 INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at, only_relayed)
 SELECT aggregate_type, event_type, UTC_TIMESTAMP(6), ?
-FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[0]',
-                                   event_type VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]')) AS route
+FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
+                                   event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS route
 ON DUPLICATE KEY UPDATE only_relayed = LEAST(outbox_event_route.only_relayed, ?)";
 
 /// Without counts: the routes themselves are few.

@@ -5,7 +5,8 @@
 //!
 //! The driver asks the server to count the rows that a statement matched, changed or not, so the rows missing from the count were fenced
 //! off. Each statement reads its rows as JSON: one shape for any number of them, so it is prepared once, and its join goes row by row to
-//! the primary key. Text says its character set, which is the database's otherwise.
+//! the primary key. Text names its character set, which is the database's otherwise. An ID also names its collation: a binary one is comparable
+//! with any other collation that the table may have got.
 //!
 //! An UPDATE of a join locks what its subqueries read, shared, until the commit: here the epoch of the event's partition, so
 //! that no other owner takes the partition before the outcome is stored. The lock lies on the entry of the index
@@ -43,7 +44,8 @@ pub(super) use held;
 pub(super) const DONE: &str = concat!(
     "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
+         seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]',
+         id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET claim_seq = claim_seq + 1,
     status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, starts = 0, parked = NULL,
@@ -56,7 +58,8 @@ SET claim_seq = claim_seq + 1,
 const DONE_WITH_COST: &str = concat!(
     "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT UNSIGNED PATH '$.seq', fence BIGINT PATH '$.fence', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.id',
+         seq BIGINT UNSIGNED PATH '$.seq', fence BIGINT PATH '$.fence',
+         id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.id',
          cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET claim_seq = claim_seq + 1,
@@ -71,7 +74,8 @@ const ERASED: &str = concat!(
     "
 DELETE outbox_event
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
+         seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]',
+         id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 ",
     held!()
@@ -83,9 +87,11 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.s
 /// aggregate nothing is blocked. Objects with the columns of `settled`.
 pub(super) const MIXED: &str = concat!("
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT UNSIGNED PATH '$.seq', fence BIGINT PATH '$.fence', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.id',
+         seq BIGINT UNSIGNED PATH '$.seq', fence BIGINT PATH '$.fence',
+         id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.id',
          kind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin PATH '$.kind',
-         number BIGINT PATH '$.number', note TEXT CHARACTER SET utf8mb4 PATH '$.text', stops INT PATH '$.stops',
+         number BIGINT PATH '$.number',
+         note TEXT CHARACTER SET utf8mb4 PATH '$.text', stops INT PATH '$.stops',
          cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET claim_seq = claim_seq + 1,
@@ -113,7 +119,8 @@ const UNSETTLED: &str = concat!(
     "
 SELECT outbox_event.seq
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
-         seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]', id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
+         seq BIGINT UNSIGNED PATH '$[0]', fence BIGINT PATH '$[1]',
+         id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 ",
     held!(),

@@ -18,7 +18,7 @@ use crate::{NewRow, Ownership, StoreError, TransactionalStore, WriteStore};
 
 /// Bound: a JSON list of seq.
 const DELETE_INSERTED: &str = "
-DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
+DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id";
 
 /// The LIMIT overrides the caller's `sql_select_limit`. Bound: a JSON list of seq.
