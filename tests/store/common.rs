@@ -75,10 +75,44 @@ const DERIVED_COLUMNS: [&str; 32] = [
     "waits",
 ];
 
-/// Adds columns with these names to the table, as a user may.
+/// Names of columns that other tables have, which statements join with these ones.
+const COLUMNS_OF_JOINED_TABLES: [(&str, &[&str]); 4] = [
+    (
+        "outbox_event_partition",
+        &[
+            "abandoned",
+            "aggregate_type",
+            "alive_until",
+            "attempts",
+            "available_at",
+            "claim_seq",
+            "claims",
+            "created_at",
+            "due_at",
+            "event_id",
+            "event_type",
+            "expires_at",
+            "headers",
+            "lease_end",
+            "locked_by",
+            "payload",
+            "seq",
+            "status",
+            "tenant_id",
+        ],
+    ),
+    ("outbox_event_node", &["epoch", "partition_id"]),
+    ("outbox_event_route", &["blocked", "dead", "parked", "paused_at", "paused_by", "reason", "waiting"]),
+    ("outbox_event_pause", &["blocked", "dead", "first_seen_at", "only_relayed", "parked", "waiting"]),
+];
+
+/// Adds columns with these names to the tables, as a user may.
 pub(crate) async fn add_user_columns(db: &dyn Harness) {
-    for column in DERIVED_COLUMNS {
-        db.execute(&format!("ALTER TABLE outbox_event ADD COLUMN {column} INTEGER")).await;
+    let to_events: (&str, &[&str]) = ("outbox_event", &DERIVED_COLUMNS);
+    for (table, columns) in COLUMNS_OF_JOINED_TABLES.into_iter().chain([to_events]) {
+        for column in columns {
+            db.execute(&format!("ALTER TABLE {table} ADD COLUMN {column} INTEGER")).await;
+        }
     }
 }
 

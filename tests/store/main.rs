@@ -111,6 +111,7 @@ conformance! {
     claim::next_due_tells_how_long_to_rest,
     read::reading_writes_nothing_and_reads_the_same_again,
     read::a_read_without_payloads_returns_the_same_rows,
+    read::reads_and_routes_ignore_columns_that_a_user_added,
     read::only_who_holds_a_partition_reads_it,
     read::a_read_goes_on_behind_the_last_event_of_the_one_before,
     read::a_row_larger_than_any_host_reads_comes_back_as_an_error_without_its_bytes,

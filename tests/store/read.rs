@@ -10,8 +10,8 @@ use outbox::{Envelope, EventId, Route, Status};
 use support::Harness;
 
 use crate::common::{
-    LEASE, MOMENT, claim_one, dead, event, ids, keep, kept, of_epoch, owner, plain, plains, retry, row, settle, status, write,
-    write_one,
+    LEASE, MOMENT, add_user_columns, by_hand, claim_one, dead, event, ids, keep, kept, of_epoch, owner, plain, plains, retry,
+    row, settle, status, write, write_one,
 };
 
 fn all() -> Vec<u16> {
@@ -92,6 +92,29 @@ pub(crate) async fn a_read_without_payloads_returns_the_same_rows(db: &dyn Harne
 
         assert_eq!((with.len(), shape(&without)), (3, shape(&with)), "{:?}", request.order);
         assert!(without.iter().all(|one| one.event.event.is_err()), "{without:?}");
+    }
+}
+
+pub(crate) async fn reads_and_routes_ignore_columns_that_a_user_added(db: &dyn Harness) {
+    add_user_columns(db).await;
+    let (store, owner) = (db.store(), holder(db).await);
+    let envelope = plain(db).await;
+    write(db, std::slice::from_ref(&envelope)).await;
+    let by_aggregate = ReadOrder::ByAggregate { waits_for: WaitsFor::Unresolved, queued: Vec::new() };
+
+    for order in [None, Some(by_aggregate), Some(ReadOrder::OneForAll)] {
+        let read = read_by(db, &ReadRequest { order, ..request(&owner) }).await;
+        assert_eq!(read_ids(&read), [envelope.id()]);
+    }
+    assert!(store.next_to_read(&owner, &[], &[]).await.expect("looks").is_some());
+
+    store.remember_routes(&[envelope.route().clone()], &[]).await.expect("records");
+    assert!(store.pause(envelope.route(), &by_hand()).await.expect("pauses"));
+    for (routes, waiting) in [(store.routes().await, 0), (store.count_routes().await, 1)] {
+        let routes = routes.expect("reads");
+        let found: Vec<_> = routes.iter().map(|one| (&one.route, one.first_seen_at.is_some(), one.waiting)).collect();
+        assert_eq!(found, [(envelope.route(), true, waiting)]);
+        assert_eq!(routes[0].pause_reason, by_hand().reason);
     }
 }
 

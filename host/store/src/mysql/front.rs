@@ -53,12 +53,14 @@ macro_rules! read_chosen {
         concat!(
             "\nSELECT ",
             event_columns!($payload),
-            ", claim_seq, claims, held.epoch, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
+            ", outbox_event.claim_seq, outbox_event.claims, held.epoch,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', outbox_event.due_at) AS due_at,
        outbox_event.lease_end IS NOT NULL AS was_claimed, outbox_event.partition_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
-WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
+WHERE outbox_event.due_at <= UTC_TIMESTAMP(6)
+  AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
   AND ",
             on_primary!(),
             " AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))"

@@ -21,8 +21,8 @@ const HELD: &str = "SELECT partition_id, epoch, 0 FROM outbox_event_partition WH
 const FREE_OF: &str = "
 SELECT DISTINCT part.owner, node.owner IS NOT NULL
 FROM outbox_event_partition AS part LEFT JOIN outbox_event_node AS node ON node.owner = part.owner
-WHERE partition_id < ? AND (part.owner IS NULL
-  OR (part.owner <> ? AND (node.owner IS NULL OR alive_until <= UTC_TIMESTAMP(6))))";
+WHERE part.partition_id < ? AND (part.owner IS NULL
+  OR (part.owner <> ? AND (node.owner IS NULL OR node.alive_until <= UTC_TIMESTAMP(6))))";
 
 /// Of these hosts, those that are not alive. Locks their rows, so that a heartbeat of such a host either comes first, or waits until
 /// its partitions have their new owner. Bound: the hosts as a JSON list.

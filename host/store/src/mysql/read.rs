@@ -28,7 +28,7 @@ use crate::{ReadEvent, ReadOrder, ReadRequest, ReadStore, StoreError};
 /// In order of binding: the position of the last event before, as microseconds since 1970 twice (NULL for none) and its seq; the
 /// microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked for, the events in hand as a JSON
 /// list, busy routes as rows of [aggregate_type, event_type], most rows. Names are compared with something behind them, since this
-/// collation takes no notice of spaces at the end.
+/// collation takes no notice of spaces at the end. Each column of joined tables is qualified: a user may add columns to either.
 macro_rules! read {
     () => {
         ReadStatement { with_payloads: read!(with_payload), without_payloads: read!(without_payload) }
@@ -42,18 +42,19 @@ macro_rules! read {
 FROM (
   SELECT outbox_event.seq, held.epoch FROM outbox_event FORCE INDEX (outbox_due)
   STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
-  WHERE ", on_primary!(), " AND due_at <= UTC_TIMESTAMP(6) AND due_at >= COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6)))
-    AND (due_at > COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6))) OR outbox_event.seq > ?)
+  WHERE ", on_primary!(), " AND outbox_event.due_at <= UTC_TIMESTAMP(6)
+    AND outbox_event.due_at >= COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6)))
+    AND (outbox_event.due_at > COALESCE('1970-01-01' + INTERVAL ? MICROSECOND, CAST('0000-01-01' AS DATETIME(6))) OR outbox_event.seq > ?)
     AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
-    AND ABS(TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6))) >= ?
+    AND ABS(TIMESTAMPDIFF(MICROSECOND, outbox_event.created_at, UTC_TIMESTAMP(6))) >= ?
     AND held.owner = (SELECT node.owner FROM outbox_event_node AS node WHERE node.owner = ? AND alive_until > UTC_TIMESTAMP(6))
     AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
     AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS in_hand)
-    AND (CONCAT(aggregate_type, '/'), CONCAT(event_type, '/')) NOT IN (
+    AND (CONCAT(outbox_event.aggregate_type, '/'), CONCAT(outbox_event.event_type, '/')) NOT IN (
       SELECT CONCAT(busy.aggregate_type, '/'), CONCAT(busy.event_type, '/')
       FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
                                          event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS busy)
-  ORDER BY due_at, outbox_event.seq LIMIT ?) AS due
+  ORDER BY outbox_event.due_at, outbox_event.seq LIMIT ?) AS due
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = due.seq"
         )
     };
@@ -78,21 +79,21 @@ WHERE ",
 pub(super) const NEXT_TO_READ: &str = concat!("
 SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
   SELECT due_at AS next FROM (
-    SELECT due_at FROM outbox_event FORCE INDEX (outbox_due)
+    SELECT outbox_event.due_at FROM outbox_event FORCE INDEX (outbox_due)
     STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
-    WHERE due_at > UTC_TIMESTAMP(6) AND held.owner = ?
-    ORDER BY due_at, outbox_event.seq LIMIT 1) AS later
+    WHERE outbox_event.due_at > UTC_TIMESTAMP(6) AND held.owner = ?
+    ORDER BY outbox_event.due_at, outbox_event.seq LIMIT 1) AS later
   UNION ALL
   SELECT MIN(COALESCE(lease_end, due_at))
-  FROM (SELECT outbox_event.lease_end, due_at FROM outbox_event FORCE INDEX (outbox_due)
+  FROM (SELECT outbox_event.lease_end, outbox_event.due_at FROM outbox_event FORCE INDEX (outbox_due)
         STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
-        WHERE due_at <= UTC_TIMESTAMP(6) AND held.owner = ?
+        WHERE outbox_event.due_at <= UTC_TIMESTAMP(6) AND held.owner = ?
           AND outbox_event.seq NOT IN (SELECT in_hand.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS in_hand)
-          AND (CONCAT(aggregate_type, '/'), CONCAT(event_type, '/')) NOT IN (
+          AND (CONCAT(outbox_event.aggregate_type, '/'), CONCAT(outbox_event.event_type, '/')) NOT IN (
             SELECT CONCAT(busy.aggregate_type, '/'), CONCAT(busy.event_type, '/')
             FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[0]',
                                                event_type VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$[1]')) AS busy)
-        ORDER BY due_at, outbox_event.seq LIMIT 500) AS due) AS times
+        ORDER BY outbox_event.due_at, outbox_event.seq LIMIT 500) AS due) AS times
 WHERE ", on_primary!());
 
 /// Bound: a JSON list of seq.

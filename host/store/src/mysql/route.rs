@@ -71,8 +71,8 @@ ON DUPLICATE KEY UPDATE only_relayed = LEAST(outbox_event_route.only_relayed, ?)
 /// Without counts: the routes themselves are few.
 const ROUTES: &str = concat!(
     "
-SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', first_seen_at) AS first_seen_at,
-       only_relayed, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason,
+SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', route.first_seen_at) AS first_seen_at,
+       route.only_relayed, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', pause.paused_at) AS paused_at, pause.paused_by, pause.reason,
        0 AS waiting, 0 AS parked, 0 AS blocked, 0 AS dead
 FROM (SELECT aggregate_type, event_type FROM outbox_event_route
       UNION SELECT aggregate_type, event_type FROM outbox_event_pause) AS name
@@ -87,8 +87,9 @@ ORDER BY 1, 2"
 /// Bound: most routes. Each number from the index that those rows stand apart in.
 const COUNT: &str = concat!(
     "
-SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', first_seen_at) AS first_seen_at,
-       only_relayed, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason, waiting, parked, blocked, dead
+SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', route.first_seen_at) AS first_seen_at,
+       route.only_relayed, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', pause.paused_at) AS paused_at, pause.paused_by, pause.reason,
+       name.waiting, name.parked, name.blocked, name.dead
 FROM (
   SELECT aggregate_type, event_type, CAST(SUM(waiting) AS SIGNED) AS waiting, CAST(SUM(parked) AS SIGNED) AS parked,
          CAST(SUM(blocked) AS SIGNED) AS blocked, CAST(SUM(dead) AS SIGNED) AS dead
@@ -109,7 +110,7 @@ LEFT JOIN outbox_event_pause AS pause ON pause.aggregate_type = name.aggregate_t
 WHERE ",
     on_primary!(),
     "
-ORDER BY first_seen_at IS NULL AND paused_at IS NULL, waiting + parked + blocked + dead DESC, 1, 2 LIMIT ?"
+ORDER BY route.first_seen_at IS NULL AND pause.paused_at IS NULL, name.waiting + name.parked + name.blocked + name.dead DESC, 1, 2 LIMIT ?"
 );
 
 /// Bound: aggregate type, event type, who, why.

@@ -59,9 +59,11 @@ pub(super) fn is_read_apart(columns: &EventColumns, row: &MySqlRow) -> Result<bo
 macro_rules! event_columns {
     (with_payload) => {
         event_columns!(
-            "CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN headers END AS headers,
-       CASE WHEN OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) <= 16384 THEN payload END AS payload,
-       OCTET_LENGTH(payload) + COALESCE(OCTET_LENGTH(headers), 0) AS bytes"
+            "CASE WHEN OCTET_LENGTH(outbox_event.payload) + COALESCE(OCTET_LENGTH(outbox_event.headers), 0) <= 16384
+            THEN outbox_event.headers END AS headers,
+       CASE WHEN OCTET_LENGTH(outbox_event.payload) + COALESCE(OCTET_LENGTH(outbox_event.headers), 0) <= 16384
+            THEN outbox_event.payload END AS payload,
+       OCTET_LENGTH(outbox_event.payload) + COALESCE(OCTET_LENGTH(outbox_event.headers), 0) AS bytes"
         )
     };
     (without_payload) => {
@@ -69,14 +71,16 @@ macro_rules! event_columns {
     };
     ($large:literal) => {
         concat!(
-            "outbox_event.seq, attempts, deferrals, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, content_type,
+            "outbox_event.seq, outbox_event.attempts, outbox_event.deferrals, outbox_event.starts, outbox_event.event_id,
+       outbox_event.event_type, outbox_event.aggregate_type, outbox_event.aggregate_id, outbox_event.tenant_id,
+       outbox_event.content_type,
        ",
             $large,
             ",
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', wait_since) AS wait_since,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', outbox_event.occurred_at) AS occurred_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', outbox_event.available_at) AS available_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', outbox_event.expires_at) AS expires_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', outbox_event.wait_since) AS wait_since,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now"
         )
     };

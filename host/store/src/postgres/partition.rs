@@ -26,9 +26,9 @@ free AS (
     AND (owner IS NULL OR owner = ANY (ARRAY (SELECT owner FROM gone UNION ALL SELECT owner FROM unknown)))
   ORDER BY partition_id LIMIT greatest($2::bigint - (SELECT count(*) FROM held), 0) FOR UPDATE SKIP LOCKED),
 taken AS (
-  UPDATE outbox_event_partition SET owner = $1::text, epoch = epoch + 1
+  UPDATE outbox_event_partition SET owner = $1::text, epoch = outbox_event_partition.epoch + 1
   FROM free WHERE outbox_event_partition.partition_id = free.partition_id
-  RETURNING outbox_event_partition.partition_id, epoch, abandoned)
+  RETURNING outbox_event_partition.partition_id, outbox_event_partition.epoch, free.abandoned)
 SELECT partition_id, epoch, 0 FROM held UNION ALL SELECT partition_id, epoch, abandoned FROM taken ORDER BY partition_id";
 
 /// $1 the owner, $2 partitions, $3 their epochs.

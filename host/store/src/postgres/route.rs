@@ -54,9 +54,9 @@ WHERE outbox_event_route.only_relayed > excluded.only_relayed";
 /// Without counts: the routes themselves are few.
 const ROUTES: &str = concat!(
     "
-SELECT aggregate_type, event_type, first_seen_at, only_relayed, paused_at, paused_by, reason,
+SELECT aggregate_type, event_type, route.first_seen_at, route.only_relayed, pause.paused_at, pause.paused_by, pause.reason,
        0::bigint AS waiting, 0::bigint AS parked, 0::bigint AS blocked, 0::bigint AS dead
-FROM outbox_event_route FULL JOIN outbox_event_pause USING (aggregate_type, event_type)
+FROM outbox_event_route AS route FULL JOIN outbox_event_pause AS pause USING (aggregate_type, event_type)
 WHERE ",
     on_primary!(),
     "
@@ -64,8 +64,10 @@ ORDER BY aggregate_type, event_type"
 );
 
 /// $1 most routes. Each number from the index that holds just those rows.
-const COUNT: &str = concat!("
-SELECT aggregate_type, event_type, first_seen_at, only_relayed, paused_at, paused_by, reason, waiting, parked, blocked, dead
+const COUNT: &str = concat!(
+    "
+SELECT aggregate_type, event_type, route.first_seen_at, route.only_relayed, pause.paused_at, pause.paused_by, pause.reason,
+       name.waiting, name.parked, name.blocked, name.dead
 FROM (
   SELECT aggregate_type, event_type, sum(waiting)::bigint AS waiting, sum(parked)::bigint AS parked,
          sum(blocked)::bigint AS blocked, sum(dead)::bigint AS dead
@@ -78,10 +80,15 @@ FROM (
     UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 0 FROM outbox_event_route
     UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 0 FROM outbox_event_pause) AS part
   GROUP BY aggregate_type, event_type) AS name
-LEFT JOIN outbox_event_route USING (aggregate_type, event_type)
-LEFT JOIN outbox_event_pause USING (aggregate_type, event_type)
-WHERE ", on_primary!(), "
-ORDER BY first_seen_at IS NULL AND paused_at IS NULL, waiting + parked + blocked + dead DESC, aggregate_type, event_type LIMIT $1::bigint");
+LEFT JOIN outbox_event_route AS route USING (aggregate_type, event_type)
+LEFT JOIN outbox_event_pause AS pause USING (aggregate_type, event_type)
+WHERE ",
+    on_primary!(),
+    "
+ORDER BY route.first_seen_at IS NULL AND pause.paused_at IS NULL, name.waiting + name.parked + name.blocked + name.dead DESC,
+         aggregate_type, event_type
+LIMIT $1::bigint"
+);
 
 /// $1 to $3 actor, reason and selector, $4 aggregate type, $5 event type.
 const PAUSE: &str = "

@@ -85,9 +85,10 @@ SELECT EXISTS (
          WHERE session = 1 AND owner <> $1::text AND alive_until > now()
            AND hashtextextended('outbox_event_node'::regclass::oid::text || '/' || owner, 0) NOT IN (SELECT key FROM locks)
          ORDER BY owner)::text[] AS free_sessions,
-       (SELECT hashtextextended(coalesce(json_agg(json_build_array(aggregate_type, event_type, first_seen_at, only_relayed, paused_at, paused_by, reason)
+       (SELECT hashtextextended(coalesce(json_agg(json_build_array(aggregate_type, event_type, route.first_seen_at, route.only_relayed,
+                                                                       pause.paused_at, pause.paused_by, pause.reason)
                                      ORDER BY aggregate_type, event_type)::text, ''), 0)::text
-        FROM outbox_event_route FULL JOIN outbox_event_pause USING (aggregate_type, event_type)) AS routes_digest"#;
+        FROM outbox_event_route AS route FULL JOIN outbox_event_pause AS pause USING (aggregate_type, event_type)) AS routes_digest"#;
 
 /// Waits for a heartbeat of the owner that is under way, and looks at its row again. $1 the owner that is gone.
 const ABANDON_OWNER: &str = "

@@ -40,17 +40,18 @@ WHERE outbox_event_route.only_relayed > excluded.only_relayed";
 
 /// Without counts: the routes themselves are few.
 const ROUTES: &str = "
-SELECT name.aggregate_type, name.event_type, first_seen_at, only_relayed, paused_at, paused_by, reason,
+SELECT name.aggregate_type, name.event_type, route.first_seen_at, route.only_relayed, pause.paused_at, pause.paused_by, pause.reason,
        0 AS waiting, 0 AS parked, 0 AS blocked, 0 AS dead
 FROM (SELECT aggregate_type, event_type FROM outbox_event_route
       UNION SELECT aggregate_type, event_type FROM outbox_event_pause) AS name
-LEFT JOIN outbox_event_route USING (aggregate_type, event_type)
-LEFT JOIN outbox_event_pause USING (aggregate_type, event_type)
+LEFT JOIN outbox_event_route AS route USING (aggregate_type, event_type)
+LEFT JOIN outbox_event_pause AS pause USING (aggregate_type, event_type)
 ORDER BY 1, 2";
 
 /// ?1 most routes. Each number from the index that holds just those rows.
 const COUNT: &str = "
-SELECT name.aggregate_type, name.event_type, first_seen_at, only_relayed, paused_at, paused_by, reason, waiting, parked, blocked, dead
+SELECT name.aggregate_type, name.event_type, route.first_seen_at, route.only_relayed, pause.paused_at, pause.paused_by, pause.reason,
+       name.waiting, name.parked, name.blocked, name.dead
 FROM (
   SELECT aggregate_type, event_type, sum(waiting) AS waiting, sum(parked) AS parked, sum(blocked) AS blocked, sum(dead) AS dead
   FROM (
@@ -62,9 +63,9 @@ FROM (
     UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 0 FROM outbox_event_route
     UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 0 FROM outbox_event_pause)
   GROUP BY aggregate_type, event_type) AS name
-LEFT JOIN outbox_event_route USING (aggregate_type, event_type)
-LEFT JOIN outbox_event_pause USING (aggregate_type, event_type)
-ORDER BY first_seen_at IS NULL AND paused_at IS NULL, waiting + parked + blocked + dead DESC, 1, 2 LIMIT ?1";
+LEFT JOIN outbox_event_route AS route USING (aggregate_type, event_type)
+LEFT JOIN outbox_event_pause AS pause USING (aggregate_type, event_type)
+ORDER BY route.first_seen_at IS NULL AND pause.paused_at IS NULL, name.waiting + name.parked + name.blocked + name.dead DESC, 1, 2 LIMIT ?1";
 
 /// ?1 aggregate type, ?2 event type, ?3 now, ?4 who, ?5 why.
 const PAUSE: &str = "
