@@ -9,7 +9,8 @@
 -- Every statement may be repeated, because this database commits each one by itself: a migration that was cut off goes on.
 
 CREATE TABLE IF NOT EXISTS outbox_event (
-  -- The order of insertion; never reused. Unsigned, because no CHECK may name an AUTO_INCREMENT column.
+  -- The order of insertion; never reused. Unsigned, because no CHECK may name an AUTO_INCREMENT column;
+  -- hosts deliver events with any number.
   seq            BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   event_id       VARCHAR(36)  NOT NULL DEFAULT (UUID()),
   event_type     VARCHAR(128) NOT NULL,

@@ -169,6 +169,7 @@ const MYSQL: &[Case] = &[
     ("payload", "5", Delivered),
     ("seq", "0", Delivered),
     ("seq", "-5", Refused("Out of range value for column 'seq'")),
+    ("seq", "9223372036854775818", Delivered),
     ("behind", "-5", Refused("Out of range value for column 'behind'")),
     ("created_at", "UTC_TIMESTAMP(6) + INTERVAL 330 MINUTE", Delivered),
     ("created_at", "'0001-01-01'", Delivered),

@@ -15,6 +15,7 @@ mod many_keys;
 mod migrate;
 mod model;
 mod mysql_collation;
+mod mysql_numbers;
 mod mysql_server;
 mod node;
 mod park;

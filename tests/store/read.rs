@@ -18,7 +18,7 @@ fn all() -> Vec<u16> {
     (0..PARTITIONS).collect()
 }
 
-fn request(owner: &OwnerId) -> ReadRequest {
+pub(crate) fn request(owner: &OwnerId) -> ReadRequest {
     ReadRequest {
         owner: owner.clone(),
         partitions: all(),

@@ -73,15 +73,6 @@ impl Params {
         is_known.then_some(text)
     }
 
-    /// The number of a row, where a page begins. No row of any database has a number above `i64::MAX`.
-    pub(super) fn row(&mut self, name: &str, hint: &str) -> Option<u64> {
-        let row: Option<u64> = self.value(name, hint);
-        if let Some(row) = row.filter(|row| i64::try_from(*row).is_err()) {
-            self.fault(name, format!("it is {row}; {hint}"));
-        }
-        row
-    }
-
     /// The parameter whose name begins with `prefix`: the rest of its name, and its text.
     pub(super) fn named(&mut self, prefix: &str) -> Option<(String, String)> {
         let place = self.pairs.iter().position(|(name, _)| name.len() > prefix.len() && name.starts_with(prefix))?;

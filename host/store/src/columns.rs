@@ -12,6 +12,15 @@ pub(super) trait Columns: Row {
     /// A whole number, whatever width its column has.
     fn integer<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<i64>, sqlx::Error>;
 
+    /// A whole number that is never negative, such as a `seq`. On MySQL it may be larger than any [`integer`](Self::integer).
+    ///
+    /// # Errors
+    /// If it is negative.
+    fn unsigned<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<u64>, sqlx::Error> {
+        let number = self.integer(column)?.map(u64::try_from).transpose();
+        number.map_err(|error| sqlx::Error::Decode(error.into()))
+    }
+
     /// A text.
     fn text<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<&str>, sqlx::Error>;
 
@@ -50,6 +59,12 @@ pub(super) trait Named: Columns {
 
     /// The number in this column, which is counted, so never below zero.
     fn number(&self, column: usize) -> Result<u64, sqlx::Error>;
+
+    /// The `seq` in this column.
+    fn sequence(&self, column: usize) -> Result<u64, sqlx::Error>;
+
+    /// The `seq` in the column with this name. `None` is NULL.
+    fn optional_sequence(&self, name: &str) -> Result<Option<u64>, sqlx::Error>;
 }
 
 impl<R: Columns> Named for R
@@ -98,6 +113,14 @@ where
 
     fn number(&self, column: usize) -> Result<u64, sqlx::Error> {
         Ok(unsigned(filled(column, self.integer(column))?))
+    }
+
+    fn sequence(&self, column: usize) -> Result<u64, sqlx::Error> {
+        filled(column, self.unsigned(column))
+    }
+
+    fn optional_sequence(&self, name: &str) -> Result<Option<u64>, sqlx::Error> {
+        self.unsigned(name)
     }
 }
 

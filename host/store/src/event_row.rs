@@ -7,7 +7,6 @@ use outbox_event::{Envelope, Event, EventId, Fence, HeaderPairs, Headers, MAX_PA
 use sqlx::ColumnIndex;
 
 use super::columns::{Columns, filled};
-use super::number::sequence_number;
 use super::{Claimed, Due, Position, ReadEvent, StoreError};
 
 /// The most bytes of payload and headers together that are read of an event, eight times what a writer may write. A plain INSERT may
@@ -116,7 +115,7 @@ impl EventColumns {
     where
         usize: ColumnIndex<R>,
     {
-        let sequence = filled("seq", row.integer(self.seq)).and_then(sequence_number);
+        let sequence = filled("seq", row.unsigned(self.seq));
         sequence.map_err(|source| StoreError::Failed { action: "read a row's seq", source })
     }
 

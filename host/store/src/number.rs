@@ -1,4 +1,4 @@
-//! Numbers as the databases keep them: signed.
+//! Numbers as the databases keep them: signed. Only `seq` on MySQL is unsigned.
 
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 use std::borrow::Borrow;
@@ -31,12 +31,4 @@ pub(super) fn fence_rows<F: Borrow<Fence>>(fences: impl IntoIterator<Item = F>) 
 /// A number that is never negative, as it was read.
 pub(super) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
-}
-
-/// A `seq` as it was read.
-///
-/// # Errors
-/// If it is negative. Every database refuses such a row.
-pub(super) fn sequence_number(number: i64) -> Result<u64, sqlx::Error> {
-    u64::try_from(number).map_err(|error| sqlx::Error::ColumnDecode { index: "seq".to_owned(), source: error.into() })
 }

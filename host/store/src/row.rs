@@ -8,7 +8,6 @@ use sqlx::ColumnIndex;
 
 pub(super) use super::columns::{Columns, Named, filled};
 use super::last_cost::from_column;
-use super::number::{sequence_number, unsigned};
 use super::{
     AuditRecord, BlockedKey, ListenerReport, NodeRecord, OldestPending, Peer, PluginUsage, PurgeRow, Purgeable, Record,
     RouteRecord, RowId, StateRecord, Stats, StoreError, StuckEvents, WaitReason,
@@ -16,7 +15,7 @@ use super::{
 
 /// The `seq` of a row.
 pub(super) fn sequence(row: &impl Named) -> Result<u64, StoreError> {
-    let sequence = filled("seq", row.optional_number("seq")).and_then(sequence_number);
+    let sequence = filled("seq", row.optional_sequence("seq"));
     sequence.map_err(|source| StoreError::Failed { action: "read a row's seq", source })
 }
 
@@ -29,15 +28,15 @@ pub(super) fn as_it_is(row: &impl Named) -> Result<Fence, StoreError> {
 /// The fence of a row: its `seq` and its claim, in the first two columns.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) fn fence(row: &impl Named) -> Result<Fence, sqlx::Error> {
-    Ok(Fence { sequence: row.number(0)?, claim: row.number(1)? })
+    Ok(Fence { sequence: row.sequence(0)?, claim: row.number(1)? })
 }
 
-/// The first two numbers of a row, such as the `seq` of an event and that of another; the second may be NULL.
+/// The `seq` of an event and that of another, in the first two columns; the second may be NULL.
 pub(super) fn pair<R: Columns>(row: &R) -> Result<(u64, Option<u64>), sqlx::Error>
 where
     usize: ColumnIndex<R>,
 {
-    Ok((unsigned(filled(0, row.integer(0))?), row.integer(1)?.and_then(|other| u64::try_from(other).ok())))
+    Ok((filled(0, row.unsigned(0))?, row.unsigned(1)?))
 }
 
 /// The `seq` of each row, and the id of its event. Skips rows whose id is not valid.
@@ -49,7 +48,7 @@ where
     let mut found = Vec::with_capacity(rows.len());
     for row in rows {
         if let Ok(id) = filled("event_id", row.text("event_id"))?.parse() {
-            found.push((row.count("seq")?, id));
+            found.push((filled("seq", row.unsigned("seq"))?, id));
         }
     }
     Ok(found)
@@ -158,7 +157,7 @@ where
         expires_at: readable.optional_moment("expires_at"),
         done_at: readable.optional_moment("done_at"),
         parked: readable.optional_text("parked"),
-        behind: row.integer("behind").ok().flatten().and_then(|behind| u64::try_from(behind).ok()),
+        behind: row.unsigned("behind").ok().flatten(),
         blocks: row.integer("blocks").ok().flatten().is_some_and(|blocks| blocks != 0),
         locked_by: readable.optional_text("locked_by"),
         locked_at: readable.optional_moment("locked_at"),
@@ -258,7 +257,7 @@ where
     usize: ColumnIndex<R>,
 {
     let text = |column| Ok::<_, sqlx::Error>(filled(column, row.text(column))?.to_owned());
-    Ok(super::Blocker { sequence: unsigned(filled(0, row.integer(0))?), aggregate_type: text(1)?, aggregate_id: text(2)? })
+    Ok(super::Blocker { sequence: filled(0, row.unsigned(0))?, aggregate_type: text(1)?, aggregate_id: text(2)? })
 }
 
 /// An aggregate whose events wait behind one of them.
@@ -268,7 +267,8 @@ pub(super) fn blocked_key(row: &impl Named) -> Result<BlockedKey, sqlx::Error> {
         aggregate_type: row.lossy_string("aggregate_type")?.unwrap_or_default(),
         // An event without one waits for no other, unless a writer wrote that into its row.
         aggregate_id: row.lossy_string("aggregate_id")?.unwrap_or_default(),
-        seq: row.count("behind")?,
+        // A writer may set it to anything.
+        seq: row.optional_sequence("behind").ok().flatten().unwrap_or_default(),
         event_id: row.lossy_string("event_id")?.and_then(|id| id.parse().ok()),
         event_type: row.lossy_string("event_type")?,
         status: status.and_then(Status::from_code),
@@ -319,7 +319,7 @@ pub(super) fn row_id<R: Columns>(row: &R) -> Result<RowId, sqlx::Error>
 where
     usize: ColumnIndex<R>,
 {
-    let seq = unsigned(filled(0, row.integer(0))?);
+    let seq = filled(0, row.unsigned(0))?;
     // SQLite may hold an ID that is no text.
     let event_id = row.text(1).ok().flatten().and_then(|id| id.parse().ok());
     Ok(RowId { seq, event_id })

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::StoreError;
 use super::last_cost::to_column;
-use super::number::signed;
 
 /// Writing outcomes.
 #[async_trait]
@@ -64,9 +63,12 @@ pub(super) struct Written {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<EventId>,
     pub(super) kind: &'static str,
-    /// A delay in microseconds, the `seq` of the event that it waits behind, or how many failures it adds.
+    /// A delay in microseconds, or how many failures it adds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) number: Option<i64>,
+    /// The `seq` of the event that it waits behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) behind: Option<u64>,
     /// An error, or why the event is parked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) text: Option<String>,
@@ -85,14 +87,18 @@ impl Written {
             Settlement::Retry { after, error } => ("retry", Some(delay_micros(*after)), Some(cut(error)), false),
             Settlement::Dead { error, counted, blocks } => ("dead", Some(i64::from(*counted)), Some(cut(error)), *blocks),
             Settlement::Parked { reason } => ("parked", None, Some(cut(reason)), false),
-            Settlement::Behind { sequence } => ("behind", Some(signed(*sequence)), None, false),
+            Settlement::Behind { .. } => ("behind", None, None, false),
             Settlement::Released { after, reason } => {
                 ("released", Some(delay_micros(*after)), reason.as_deref().map(short), false)
             }
         };
+        let behind = match settled.settlement {
+            Settlement::Behind { sequence } => Some(sequence),
+            _ => None,
+        };
         let Fence { sequence: seq, claim: fence } = settled.fence;
         let cost = settled.cost.as_deref().map(to_column);
-        Self { seq, fence, id: settled.id, kind, number, text, stops: u8::from(stops), cost }
+        Self { seq, fence, id: settled.id, kind, number, behind, text, stops: u8::from(stops), cost }
     }
 }
 

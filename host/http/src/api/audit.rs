@@ -33,7 +33,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .query("until", text(), "Changes up to this time, or up to so long ago.")
             .query(
                 "before",
-                json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }),
+                json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
                 "The `id` of the last record of the previous page.",
             )
             .answers_list::<AuditRecord>(StatusCode::OK, "Newest first."),
@@ -46,7 +46,7 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
     let (actor, action) = (params.text(&["actor"]), params.one_of("action", &AuditFilter::ACTIONS));
     let event_id = params.value("event_id", "write the id of an event");
     let (since, until) = (params.value("since", When::HINT), params.value("until", When::HINT));
-    let before = params.row("before", "write the `id` of the last record of the previous page");
+    let before = params.value("before", "write the `id` of the last record of the previous page");
     params.finish()?;
     let now = host.store.now().await?;
     let at = |when: Option<When>| when.map(|when| when.from(now));

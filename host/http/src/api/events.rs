@@ -96,7 +96,7 @@ pub(super) fn listed(endpoint: Endpoint) -> Endpoint {
     filtered(endpoint)
         .detail("Lists have no payloads. To filter by a header `k` with the value `v`, add `header.k=v`; one header filter is allowed.")
         .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "The most events to list.")
-        .query("after", json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }), "The `next` of the previous page.")
+        .query("after", json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }), "The `next` of the previous page.")
         .query("newest_first", json!({ "type": "boolean", "default": false }), "Newest first instead of oldest first.")
         .answers::<Page>(StatusCode::OK, "One page of events.")
 }
@@ -153,7 +153,7 @@ pub(super) fn fields(params: &mut Params) -> Filter {
 pub(super) async fn page(host: &Host, filter: Filter, mut params: Params) -> Result<Json<Page>, Problem> {
     let limit = params.limit();
     let newest_first = params.is_set("newest_first");
-    let from = params.row("after", "write the `next` of the previous page");
+    let from = params.value("after", "write the `next` of the previous page");
     params.finish()?;
     let (after, before) = if newest_first { (None, from) } else { (from, None) };
     let mut filter = Filter { after, before, newest_first, ..filter };

@@ -40,7 +40,7 @@ pub(super) struct Replay {
     #[schema(format = "uint64")]
     dead_limit: Option<u64>,
     /// Only events that wait after this one: the `next` of a request that ran out of time.
-    #[schema(format = "uint64", maximum = 9_223_372_036_854_775_807_u64)]
+    #[schema(format = "uint64")]
     after: Option<u64>,
     /// Only events that were dead by then: the `dead_before` of the same request with `dry_run`, or of the one that ran out of
     /// time.
@@ -81,9 +81,6 @@ impl Replay {
         if !self.dry_run && self.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
             let detail = "give a reason for replaying all failed events; it is recorded in the audit log";
             return Err(Problem::field("reason", detail));
-        }
-        if let Some(after) = self.after.filter(|after| i64::try_from(*after).is_err()) {
-            return Err(Problem::field("after", format!("it is {after}; write the `next` of the previous request")));
         }
         if self.dry_run && self.after.is_some() {
             return Err(Problem::field("after", "a dry run counts all events; leave it out"));

@@ -137,7 +137,7 @@ impl DeadStore for MySqlStore {
         let mut chosen = self.read_all(action, failed, row_id).await?;
         // No further than the failed events: else each batch would read all events that were never put off, to the end.
         let last = chosen.last().filter(|_| chosen.len() as u64 >= limit);
-        let up_to = last.map_or(i64::MAX.unsigned_abs(), |row| row.seq);
+        let up_to = last.map_or(u64::MAX, |row| row.seq);
         let put_off = self.statement(CHOOSE_PUT_OFF).bind(after).bind(up_to).bind(most).bind(most).bind(limit);
         chosen.extend(self.read_all(action, put_off, row_id).await?);
         chosen.sort_unstable_by_key(|row| row.seq);

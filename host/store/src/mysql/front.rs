@@ -9,7 +9,7 @@ use super::row::event_columns;
 use super::{MySqlStore, Run};
 use crate::number::numbers;
 use crate::read_statement::{Payloads, ReadStatement};
-use crate::row::{Named, sequence};
+use crate::row::{Named, filled, sequence};
 use crate::settle::delay_micros;
 use crate::{ReadRequest, StoreError};
 
@@ -109,7 +109,7 @@ fn choose(front: &[MySqlRow], held: &[u64], limit: usize) -> Result<(Vec<u64>, H
     let (mut chosen, mut behind) = (Vec::new(), HashMap::new());
     let mut earlier: Option<u64> = None;
     for row in front {
-        let sequence = row.count("seq")?;
+        let sequence = filled("seq", row.optional_sequence("seq"))?;
         if !held.contains(&sequence) {
             if row.count::<u32>("is_free")? == 0 || chosen.len() == limit {
                 break;

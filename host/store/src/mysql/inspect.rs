@@ -9,7 +9,6 @@ use sqlx::mysql::MySqlRow;
 use super::primary::on_primary;
 use super::row::bound;
 use super::{MySqlStore, Run};
-use crate::number::signed;
 use crate::row::{Named, record};
 use crate::{Filter, InspectStore, Record, SetAside, Stats, StoreError, WaitReason, row};
 
@@ -170,7 +169,11 @@ impl InspectStore for MySqlStore {
         for _ in 0..5 {
             query = query.bind(filter.set_aside.map(SetAside::as_str));
         }
-        let query = query.bind(filter.after.map_or(-1, signed)).bind(filter.before.map_or(i64::MAX, signed));
+        let query = match filter.after {
+            Some(after) => query.bind(after),
+            None => query.bind(-1_i64),
+        };
+        let query = query.bind(filter.before.unwrap_or(u64::MAX));
         self.all("list events", query.bind(i64::from(limit))).await?.iter().map(record).collect()
     }
 

@@ -6,7 +6,7 @@ use sqlx::mysql::MySqlRow;
 use super::primary::on_primary;
 use super::{MySqlStore, Run, lock};
 use crate::keys::Waiting;
-use crate::number::{numbers, signed};
+use crate::number::numbers;
 use crate::row::Named;
 use crate::{BlockedKey, Blocker, KeyStore, PARTITIONS, StoreError, Unblocked, WaitsFor, keys, row};
 
@@ -89,7 +89,7 @@ impl KeyStore for MySqlStore {
     }
 
     async fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
-        let statement = self.statement(BLOCKERS).bind(signed(after)).bind(letters(partitions)).bind(i64::from(limit));
+        let statement = self.statement(BLOCKERS).bind(after).bind(letters(partitions)).bind(i64::from(limit));
         self.read_all("look for events that others wait behind", statement, row::blocker).await
     }
 
@@ -132,7 +132,7 @@ impl Waiting for MySqlStore {
     async fn let_go(&self, blockers: &[u64], limit: u32) -> Result<(), StoreError> {
         let action = "let waiting events go on";
         let statement = self.statement(WAITING).bind(i64::from(limit) - 1).bind(numbers(blockers));
-        let waiting = self.read_all(action, statement, |row| row.number(0)).await?;
+        let waiting = self.read_all(action, statement, |row| row.sequence(0)).await?;
         lock::change_free(self, action, UNBLOCK, &waiting).await?;
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::primary::on_primary;
 use super::row::{bound, event_columns, is_read_apart};
 use super::{MySqlStore, Run, front, keys};
 use crate::event_row::{Apart, EventColumns, PositionColumns, now};
-use crate::number::{numbers, signed};
+use crate::number::numbers;
 use crate::read_statement::{Payloads, ReadStatement};
 use crate::route::pairs;
 use crate::row::{Columns, sequence};
@@ -171,7 +171,7 @@ async fn due(
         .statement(READ.sql(payloads))
         .bind(after)
         .bind(after)
-        .bind(signed(before))
+        .bind(before)
         .bind(delay_micros(request.skip_recent))
         .bind(request.owner.as_str())
         .bind(keys::letters(&request.partitions))

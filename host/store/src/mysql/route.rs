@@ -155,7 +155,7 @@ impl RouteStore for MySqlStore {
     ) -> Result<Vec<Fence>, StoreError> {
         let of = partitions.map_or_else(|| "1".repeat(usize::from(PARTITIONS)), letters);
         let statement = self.statement(CHOOSE_PARKED).bind(pairs(routes)).bind(of).bind(i64::from(limit));
-        let mut chosen: Vec<u64> = self.read_all(UNPARK_ACTION, statement, |row| row.number(0)).await?;
+        let mut chosen: Vec<u64> = self.read_all(UNPARK_ACTION, statement, |row| row.sequence(0)).await?;
         // A route may be asked for twice.
         chosen.sort_unstable();
         chosen.dedup();

@@ -29,6 +29,15 @@ impl Columns for MySqlRow {
         number.map(i64::try_from).transpose().map_err(too_large)
     }
 
+    fn unsigned<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<u64>, sqlx::Error> {
+        let column = column.index(self)?;
+        if <u64 as Type<MySql>>::compatible(self.column(column).type_info()) {
+            return self.try_get(column);
+        }
+        let number: Option<i64> = self.try_get(column)?;
+        number.map(u64::try_from).transpose().map_err(|error| sqlx::Error::Decode(error.into()))
+    }
+
     fn text<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<&str>, sqlx::Error> {
         self.try_get(column)
     }

@@ -82,15 +82,15 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.s
 );
 
 /// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
-/// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
-/// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
-/// aggregate nothing is blocked. Objects with the columns of `settled`.
+/// microseconds, or how many failures are counted; the blocker is the event that this one waits behind. Where an event never
+/// started (behind, released), its claim is given back; released without a delay, it keeps its place among those that are due. Without
+/// an aggregate nothing is blocked. Objects with the columns of `settled`.
 pub(super) const MIXED: &str = concat!("
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
          seq BIGINT UNSIGNED PATH '$.seq', fence BIGINT PATH '$.fence',
          id VARCHAR(36) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.id',
          kind VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin PATH '$.kind',
-         number BIGINT PATH '$.number',
+         number BIGINT PATH '$.number', blocker BIGINT UNSIGNED PATH '$.behind',
          note TEXT CHARACTER SET utf8mb4 PATH '$.text', stops INT PATH '$.stops',
          cost TEXT CHARACTER SET utf8mb4 PATH '$.cost')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
@@ -108,7 +108,7 @@ SET claim_seq = claim_seq + 1,
     last_cost = CASE WHEN settled.kind IN ('retry', 'dead') THEN settled.cost ELSE COALESCE(settled.cost, last_cost) END,
     blocks = CASE WHEN settled.kind <> 'dead' THEN blocks WHEN NULLIF(aggregate_id, '') IS NULL THEN 0 ELSE settled.stops END,
     parked = CASE settled.kind WHEN 'parked' THEN settled.note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
-    behind = CASE settled.kind WHEN 'behind' THEN settled.number ELSE behind END,
+    behind = CASE settled.kind WHEN 'behind' THEN settled.blocker ELSE behind END,
     claims = CASE WHEN settled.kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE GREATEST(claims, 1) - 1 END,
     starts = CASE WHEN settled.kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL

@@ -186,12 +186,12 @@ struct Lists {
 impl Lists {
     fn of(written: Vec<Written>) -> Self {
         let mut lists = Self::default();
-        for Written { seq, fence, id, kind, number, text, stops, cost } in written {
+        for Written { seq, fence, id, kind, number, behind, text, stops, cost } in written {
             lists.sequences.push(signed(seq));
             lists.fences.push(signed(fence));
             lists.ids.push(id.map(Id));
             lists.kinds.push(kind);
-            lists.numbers.push(number);
+            lists.numbers.push(number.or(behind.map(signed)));
             lists.texts.push(text);
             lists.stops.push(i16::from(stops));
             lists.costs.push(cost);

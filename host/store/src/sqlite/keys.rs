@@ -53,7 +53,7 @@ ORDER BY waits.waiting DESC, waits.behind";
 impl KeyStore for SqliteStore {
     async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
         let statement = self.statement(HEADS).bind(numbers(events)).bind(rule(waits_for)).bind(self.now_micros());
-        self.read_all("look for the heads of queues", statement, |row| Ok((row.number(0)?, row.number(1)?))).await
+        self.read_all("look for the heads of queues", statement, |row| Ok((row.sequence(0)?, row.sequence(1)?))).await
     }
 
     async fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
@@ -61,7 +61,7 @@ impl KeyStore for SqliteStore {
         // This database keeps any bytes as text: a name that cannot be read must not hide the other blockers.
         let text = |row: &SqliteRow, index: usize| row.try_get::<String, _>(index).unwrap_or_default();
         let blocker = |row: &SqliteRow| {
-            Ok(Blocker { sequence: row.number(0)?, aggregate_type: text(row, 1), aggregate_id: text(row, 2) })
+            Ok(Blocker { sequence: row.sequence(0)?, aggregate_type: text(row, 1), aggregate_id: text(row, 2) })
         };
         self.read_all("look for events that others wait behind", statement, blocker).await
     }

@@ -66,9 +66,9 @@ WHERE seq IN (SELECT outbox_event.seq FROM ",
 );
 
 /// Outcomes of any kinds but erased ones: what each kind does to a column stands beside the others. A number is a delay in
-/// microseconds, how many failures are counted, or the event that this one waits behind. Where an event never started (behind,
-/// released), its claim is given back; released without a delay, it keeps its place among those that are due. Without an
-/// aggregate nothing is blocked. ?1 objects with the columns of `settled`, ?2 now.
+/// microseconds, or how many failures are counted; the blocker is the event that this one waits behind. Where an event never
+/// started (behind, released), its claim is given back; released without a delay, it keeps its place among those that are due. Without
+/// an aggregate nothing is blocked. ?1 objects with the columns of `settled`, ?2 now.
 pub(super) const MIXED: &str = concat!(
     "
 UPDATE outbox_event
@@ -85,12 +85,13 @@ SET claim_seq = claim_seq + 1,
     last_cost = CASE WHEN settled.kind IN ('retry', 'dead') THEN settled.cost ELSE coalesce(settled.cost, last_cost) END,
     blocks = CASE WHEN settled.kind <> 'dead' THEN blocks WHEN nullif(aggregate_id, '') IS NULL THEN 0 ELSE settled.stops END,
     parked = CASE settled.kind WHEN 'parked' THEN settled.note WHEN 'done' THEN NULL WHEN 'dead' THEN NULL ELSE parked END,
-    behind = CASE settled.kind WHEN 'behind' THEN settled.number ELSE behind END,
+    behind = CASE settled.kind WHEN 'behind' THEN settled.blocker ELSE behind END,
     claims = CASE WHEN settled.kind NOT IN ('behind', 'released') THEN 0 WHEN locked_by IS NULL THEN claims ELSE max(claims, 1) - 1 END,
     starts = CASE WHEN settled.kind IN ('parked', 'behind', 'released') THEN starts ELSE 0 END,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM (SELECT value ->> 'seq' AS sequence, value ->> 'fence' AS fence, value ->> 'id' AS id, value ->> 'kind' AS kind,
-             value ->> 'number' AS number, value ->> 'text' AS note, value ->> 'stops' AS stops, value ->> 'cost' AS cost
+             value ->> 'number' AS number, value ->> 'behind' AS blocker,
+             value ->> 'text' AS note, value ->> 'stops' AS stops, value ->> 'cost' AS cost
       FROM jsonb_each(?1)) AS settled
 ",
     held!()
