@@ -44,6 +44,7 @@ mod savepoints;
 mod settings;
 mod silence;
 mod slow_commit;
+mod slow_outcomes;
 mod standby;
 mod standby_host;
 mod stop;

@@ -18,7 +18,7 @@ use support::{Database, Harness, Postgres, Recorder, Scrape, eventually, in_time
 use crate::bulk::long_lease;
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, eager, order, orders, outbox, reaches, row, rows};
 
-const EVENTS: u32 = 400;
+pub(crate) const EVENTS: u32 = 400;
 /// The aggregate of the refused event: in the middle of a batch.
 pub(crate) const BAD: usize = 123;
 
@@ -65,7 +65,7 @@ async fn allow(db: &dyn Harness) {
 }
 
 /// The events with refused outcomes in the row of the one host.
-async fn refused(db: &dyn Harness) -> Vec<StuckEvent> {
+pub(crate) async fn refused(db: &dyn Harness) -> Vec<StuckEvent> {
     let nodes = db.store().nodes().await.expect("lists");
     NodeRecord::stuck_at_live(&nodes, StuckReason::OutcomeRefused).map(|stuck| stuck.first).unwrap_or_default()
 }
@@ -98,7 +98,12 @@ pub(crate) async fn only_the_bad_one_waits<D: Database>(db: &D, host: &Outbox<D:
 }
 
 /// Once the database takes it, the outcome is stored, without another call.
-async fn the_outcome_is_stored_later<D: Database>(db: &D, host: &Outbox<D::Store>, recorder: &Recorder, bad: EventId) {
+pub(crate) async fn the_outcome_is_stored_later<D: Database>(
+    db: &D,
+    host: &Outbox<D::Store>,
+    recorder: &Recorder,
+    bad: EventId,
+) {
     allow(db).await;
     eventually("the outcome is stored", async || row(db, bad).await.status == Status::Done).await;
     at_rest(host).await;

@@ -36,7 +36,7 @@ use crate::notifier::Notifier;
 use crate::queue::InFlight;
 use crate::recurring::{Outage, Recurring};
 use crate::refusals::Refusals;
-use crate::settler::{Places, Settler, SettlerHandle, SettlerInbox};
+use crate::settler::{BatchSize, Places, Settler, SettlerHandle, SettlerInbox};
 use crate::wake::Wake;
 use claim_keeper::ClaimKeeper;
 
@@ -91,7 +91,7 @@ impl Dispatcher {
             rules: shared.rules,
             order: shared.order.clone(),
             failing: AtomicUsize::new(0),
-            batch_size: config.settle_batch,
+            batch_size: BatchSize::new(config.settle_batch),
             delay: config.settle_delay,
             lease: config.lease,
             places: Places::default(),

@@ -1,6 +1,7 @@
 //! Finds single rows that the database refuses, so that a statement for a fixed list can be repeated without them: claims, renewals,
 //! claims to give back, routes to unpark, events to unblock, failed events to replay.
-//! The settler, which must keep each outcome, and a purge, which chooses its rows in SQL, halve by themselves.
+//! The settler, which must keep each outcome, divides its batches itself (`settler/parts.rs`), and so does a purge, which chooses its rows in
+//! SQL.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::store::{Store, StoreError};
 const MOST_REFUSED: usize = 16;
 /// How many parts a part is split into after a statement that waited for a lock or took too long. Each such failure takes as long as the
 /// database's timeout, so there should be few until the item is found.
-const PARTS_IF_HELD_UP: usize = 8;
+pub(crate) const PARTS_IF_HELD_UP: usize = 8;
 /// The most such failures, and the longest time that they may take together. Otherwise a locked table would hold up the caller.
 const MOST_HELD_UP: u32 = 6;
 const HELD_UP_FOR: Duration = Duration::from_secs(15);
@@ -175,7 +176,7 @@ fn is_silence(error: &StoreError) -> bool {
 }
 
 /// Whether a statement waited for a lock for too long, or took too long. A trigger or a foreign key may need a lock for one row alone.
-fn is_held_up(error: &StoreError) -> bool {
+pub(crate) fn is_held_up(error: &StoreError) -> bool {
     matches!(error, StoreError::Locked { .. } | StoreError::TimedOut { .. })
 }
 

@@ -5,6 +5,7 @@
 //! work, and must not do it twice because of an error of ours.
 
 mod apart;
+mod batch_size;
 mod buffered;
 mod completion;
 mod effects;
@@ -13,6 +14,7 @@ mod failures;
 mod give_back;
 mod handle;
 mod obstacle;
+mod parts;
 mod trying;
 mod write;
 
@@ -25,6 +27,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub(crate) use batch_size::BatchSize;
 pub(crate) use buffered::BufferedHandle;
 use completion::{Batch, Completion, writes_nothing};
 pub(crate) use completion::{Conclusion, IfNotTaken};
@@ -64,8 +67,8 @@ pub(crate) struct Settler {
     pub(crate) at_work: Arc<AtWork>,
     /// How many batches the database refuses just now.
     pub(crate) failing: AtomicUsize,
-    /// Most outcomes written by one statement.
-    pub(crate) batch_size: usize,
+    /// How many outcomes one statement writes.
+    pub(crate) batch_size: BatchSize,
     /// Longest that an outcome waits for others to be written with.
     pub(crate) delay: Duration,
     /// How long leases and claims of this host last.
@@ -113,13 +116,13 @@ impl Settler {
         apart: &mpsc::UnboundedSender<Completion>,
         mut stopped: watch::Receiver<bool>,
     ) {
-        let mut batch = Batch::with_capacity(self.batch_size);
-        let mut received = Vec::with_capacity(self.batch_size);
+        let mut batch = Batch::with_capacity(self.batch_size.most());
+        let mut received = Vec::with_capacity(self.batch_size.most());
         loop {
             let mut completions = completions.lock().await;
             let count = tokio::select! {
                 biased;
-                count = completions.recv_many(&mut received, self.batch_size) => count,
+                count = completions.recv_many(&mut received, self.batch_size.most()) => count,
                 // What was sent before the closing is still received.
                 _ = stopped.wait_for(|stopped| *stopped), if !completions.is_closed() => { completions.close(); continue }
             };
@@ -226,12 +229,13 @@ impl Settler {
     /// Waits a moment for more, unless the batch is full or nobody is at work on more.
     async fn fill(&self, completions: &mut mpsc::Receiver<Completion>, batch: &mut Vec<Completion>) {
         let until = Instant::now() + self.delay;
-        while batch.len() < self.batch_size {
+        let most = self.batch_size.most();
+        while batch.len() < most {
             let nobody_at_work = self.at_work.is_empty() && self.queue.depth() == (0, 0);
             if nobody_at_work && completions.is_empty() {
                 return;
             }
-            match tokio::time::timeout_at(until, completions.recv_many(batch, self.batch_size - batch.len())).await {
+            match tokio::time::timeout_at(until, completions.recv_many(batch, most - batch.len())).await {
                 Ok(received) if received > 0 => {}
                 _ => return,
             }

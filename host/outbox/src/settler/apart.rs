@@ -45,7 +45,7 @@ impl Settler {
 
     /// Stores outcomes that were set apart, each when its obstacle is gone. There is no end to that while the host runs.
     pub(super) async fn write_apart(&self, mut inbox: mpsc::UnboundedReceiver<Completion>) {
-        let mut batch = Batch::with_capacity(self.batch_size);
+        let mut batch = Batch::with_capacity(self.batch_size.most());
         let mut waiting = Vec::new();
         loop {
             if waiting.is_empty() && inbox.recv_many(&mut waiting, TAKEN).await == 0 {

@@ -146,11 +146,11 @@ impl Batch {
         taken
     }
 
-    /// Takes out the second half; of a single outcome, nothing.
-    pub(super) fn split_half(&mut self) -> Vec<Completion> {
-        let half = self.len().div_ceil(2);
-        let settled = self.settled.drain(half..);
-        settled.zip(self.held.drain(half..)).map(|(settled, held)| Completion { settled, effects: None, held }).collect()
+    /// Takes out what is beyond this many outcomes.
+    pub(super) fn split_off(&mut self, count: usize) -> Vec<Completion> {
+        let count = count.min(self.len());
+        let settled = self.settled.drain(count..);
+        settled.zip(self.held.drain(count..)).map(|(settled, held)| Completion { settled, effects: None, held }).collect()
     }
 
     /// Takes out all.
@@ -177,7 +177,7 @@ mod tests {
         assert!(!batch.may_be_stored());
 
         batch.note_failure(&StoreError::Disconnected { action: "test", source: sqlx::Error::RowNotFound });
-        let half = batch.split_half();
+        let half = batch.split_off(2);
         let apart = batch.take(&HashSet::from([1]));
 
         assert!(half.iter().chain(&apart).all(|one| one.held.is_answer_lost) && batch.may_be_stored());

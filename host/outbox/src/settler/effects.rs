@@ -47,7 +47,7 @@ impl Settler {
         while !waiting.is_empty() {
             let later = waiting.split_off(together.min(waiting.len()));
             let mut now = std::mem::replace(&mut waiting, later);
-            match self.commit(&mut now, round, apart).await {
+            match self.commit(&mut now, together < TOGETHER, round, apart).await {
                 Tried::Stored(committed) => {
                     let unchanged = self.unchanged(&now, &committed).await;
                     for (completion, committed) in now.into_iter().zip(committed) {
@@ -140,9 +140,16 @@ impl Settler {
         }
     }
 
-    /// Tries the transaction until it is committed or cannot be.
-    async fn commit(&self, completions: &mut Vec<Completion>, round: Round, apart: &mut Vec<Completion>) -> Tried {
-        let Some(mut trying) = Trying::begin(self, round) else { return Tried::GivenUp };
+    /// Tries the transaction until it is committed or cannot be. `is_divided` if a transaction for more outcomes failed.
+    async fn commit(
+        &self,
+        completions: &mut Vec<Completion>,
+        is_divided: bool,
+        round: Round,
+        apart: &mut Vec<Completion>,
+    ) -> Tried {
+        let Some(trying) = Trying::begin(self, round) else { return Tried::GivenUp };
+        let mut trying = if is_divided { trying.of_part() } else { trying };
         let mut repeats = 0;
         loop {
             let settled: Vec<SettledWithEffects<'_>> = completions.iter().filter_map(with_effects).collect();
@@ -178,13 +185,15 @@ impl Settler {
                 return Tried::HeldUp;
             }
             repeats += 1;
-            if !error.is_transient() || (repeats >= REPEATS && completions.len() > 1) {
+            // A transaction that took too long would take as long again.
+            let took_too_long = matches!(error, StoreError::TimedOut { .. }) && !self.must_give_up();
+            if !error.is_transient() || ((repeats >= REPEATS || took_too_long) && completions.len() > 1) {
                 trying.abandoned();
                 return Tried::Refused(error);
             }
             let sequences: Vec<u64> = completions.iter().map(|one| one.settled.fence.sequence).collect();
             trying.note_failure(&sequences, &error).await;
-            if trying.may_be_of_rows(&error) {
+            if trying.may_be_of_rows(&error, completions.len()) {
                 // It takes too long or loses its connection again and again, and holds up all others.
                 let alone = std::mem::take(completions);
                 completions.append(&mut self.set_apart(alone, &Obstacle::Refused(crate::chain(&error).into()), round, apart));

@@ -29,6 +29,8 @@ pub(super) struct Trying<'a> {
     /// When the batch was first tried, or a part of it was stored last.
     since: Instant,
     failed: bool,
+    /// Whether the batch is stored in parts, because a statement for more of it was held up.
+    is_divided: bool,
     losses: Losses,
     /// Whether the database answered right after the last loss, so that the rows of the batch may be the reason.
     is_lost_by_rows: bool,
@@ -46,10 +48,16 @@ impl<'a> Trying<'a> {
             rest: FIRST_REST,
             since: Instant::now(),
             failed: false,
+            is_divided: false,
             losses: Losses::default(),
             is_lost_by_rows: false,
             fails_without_rows: None,
         })
+    }
+
+    /// The same for a part of a batch.
+    pub(super) fn of_part(self) -> Self {
+        Self { is_divided: true, ..self }
     }
 
     /// The batch is stored.
@@ -72,13 +80,23 @@ impl<'a> Trying<'a> {
         }
     }
 
-    /// Whether an error may be due to the rows of a batch, so that other outcomes could be stored: a constraint, a trigger, a policy, a
-    /// text that the table cannot keep; a lock, a timeout or a lost connection that comes again and again.
-    pub(super) fn may_be_of_rows(&self, error: &StoreError) -> bool {
+    /// Whether an error of a statement for this many events may be due to its rows, so that other outcomes could be stored: a constraint, a
+    /// trigger, a policy, a text that the table cannot keep; a lock or a lost connection that comes again and again. A statement that took
+    /// too long is not repeated for all its rows: each repetition would take as long.
+    pub(super) fn may_be_of_rows(&self, error: &StoreError, events: usize) -> bool {
+        let is_repeated = self.round == Round::Again || self.has_failed_twice();
         match error {
-            StoreError::TimedOut { .. } | StoreError::Locked { .. } => self.round == Round::Again || self.has_failed_twice(),
+            StoreError::TimedOut { .. } => events > 1 || self.is_divided || is_repeated,
+            StoreError::Locked { .. } => is_repeated,
             StoreError::Disconnected { .. } => self.is_lost_by_rows,
             error => error.may_concern_rows(),
+        }
+    }
+
+    /// Notes that a statement for this many events was held up, and that they are stored in parts. Logs the first division of a batch.
+    pub(super) fn note_division(&mut self, events: usize, error: &StoreError) {
+        if !std::mem::replace(&mut self.is_divided, true) {
+            tracing::warn!(events, error = crate::chain(error), "storing outcomes was held up; storing them in smaller parts");
         }
     }
 
@@ -96,7 +114,7 @@ impl<'a> Trying<'a> {
         if !is_of_this_host(error, waits_for_long) || self.settler.must_give_up() {
             return;
         }
-        if self.may_be_of_rows(error) {
+        if self.may_be_of_rows(error, 1) {
             let fails_without_rows = match self.fails_without_rows {
                 Some(known) => known,
                 None => self.settler.fails_without_rows(settled).await,

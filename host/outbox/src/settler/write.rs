@@ -1,5 +1,5 @@
-//! A batch on its way into the database. An outcome that the database refuses is found by halving the batch, so that the others are
-//! stored.
+//! A batch on its way into the database. An outcome that the database refuses, or does not store in time, is found by dividing the batch, so
+//! that the others are stored.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,9 +8,11 @@ use tokio::time::Instant;
 
 use super::completion::{Batch, Completion};
 use super::obstacle::Obstacle;
+use super::parts::Parts;
 use super::trying::{Round, Trying, is_of_others};
 use super::{Settler, fenced_off};
 use crate::event::Fence;
+use crate::halving::is_held_up;
 use crate::store::{Settled, Settlement, StoreError};
 
 /// How long the settler looks at rows after a lost answer. It only counts and logs what they show, and other outcomes wait meanwhile.
@@ -41,18 +43,15 @@ impl Settler {
         apart: &mut Vec<Completion>,
     ) {
         let Some(mut trying) = Trying::begin(self, round) else { return self.conclude(batch, None, follows) };
-        // The other halves of what was refused; nearly always empty.
-        let mut rest: Vec<Completion> = Vec::new();
-        let mut limit = self.batch_size;
+        let mut rest = Parts::beyond(self.batch_size.current(), batch);
         loop {
-            let events = batch.len();
+            let (events, began_at) = (batch.len(), Instant::now());
             let reason = match self.store_part(batch, round, &mut trying, follows, apart).await {
-                Part::Stored if rest.is_empty() => return trying.stored(events),
                 Part::Stored => {
+                    self.batch_size.note_stored(events, began_at.elapsed());
+                    let Some(next) = rest.take_next() else { return trying.stored(events) };
                     trying.stored_part();
-                    // Double after each success, so that one refused outcome costs some twenty statements.
-                    limit = limit.saturating_mul(2);
-                    batch.extend(rest.drain(..limit.min(rest.len())));
+                    batch.extend(next.into_iter());
                     continue;
                 }
                 Part::Failed(error) => {
@@ -62,29 +61,35 @@ impl Settler {
                         continue;
                     }
                     trying.note_failure(&sequences(&batch.settled), &error).await;
-                    if trying.may_be_of_rows(&error) && events > 1 {
-                        limit = events.div_ceil(2);
-                        let mut second = batch.split_half();
-                        second.append(&mut rest);
-                        rest = second;
+                    let may_be_of_rows = trying.may_be_of_rows(&error, events);
+                    // Parts that are held up take as long as the whole. A stop does not wait for them.
+                    let is_over = is_held_up(&error) && self.must_give_up();
+                    if may_be_of_rows && events > 1 && !is_over {
+                        if is_held_up(&error) {
+                            trying.note_division(events, &error);
+                            self.batch_size.note_held_up(rest.divide_last(batch));
+                        } else {
+                            rest.halve_next(batch);
+                        }
+                        batch.extend(rest.take_next().into_iter().flatten());
                         continue;
                     }
                     if let Some(settled) = batch.settled.first() {
                         trying.note_stall(settled, &error).await;
                     }
-                    if trying.may_be_of_rows(&error) && self.set_failed_apart(batch, round, &error, follows, apart).await {
+                    if may_be_of_rows && events == 1 && self.set_failed_apart(batch, round, &error, follows, apart).await {
                         continue;
                     }
                     crate::chain(&error)
                 }
                 Part::NoPlace => NO_PLACE.to_owned(),
                 Part::GivenUp => {
-                    batch.extend(rest.drain(..));
+                    batch.extend(rest.take_all());
                     return self.conclude(batch, None, follows);
                 }
             };
             if !trying.may_repeat(events + rest.len(), &reason).await {
-                batch.extend(rest.drain(..));
+                batch.extend(rest.take_all());
                 return self.conclude(batch, None, follows);
             }
         }

@@ -1,0 +1,50 @@
+//! A row whose outcome takes longer than a statement may take.
+
+use std::time::Duration;
+
+use outbox::dispatcher::DispatcherConfig;
+use outbox::store::postgres::PostgresOptions;
+use outbox::{Outbox, PostgresStore};
+use support::{Harness, Postgres, Recorder, eventually};
+
+use crate::common::{ROUTE, commit, done, eager, orders};
+use crate::refused::{BAD, EVENTS, refused, the_outcome_is_stored_later};
+
+/// Makes the outcome of one row take an hour. Counts how often it is tried, also by statements that are rolled back.
+async fn slow_down(db: &Postgres) {
+    let body = "BEGIN PERFORM nextval('tries'), pg_sleep(3600); RETURN NEW; END";
+    db.execute("CREATE SEQUENCE tries").await;
+    db.execute(&format!("CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
+    let when = format!("FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}' AND NEW.status = 1) EXECUTE FUNCTION slow()");
+    db.execute(&format!("CREATE TRIGGER refused BEFORE UPDATE ON outbox_event {when}")).await;
+}
+
+/// A host whose statements may take this long, and whose first batch has most of the outcomes.
+async fn host(db: &Postgres, statement_timeout: Duration, recorder: &Recorder) -> Outbox<PostgresStore> {
+    let mut options = PostgresOptions::from_url(db.url()).expect("good");
+    options.statement_timeout = statement_timeout;
+    let store = PostgresStore::connect_with(options).await.expect("connects");
+    let config = DispatcherConfig { settle_delay: Duration::from_secs(1), ..DispatcherConfig::default() };
+    let builder = Outbox::multi_node(store).poller(eager()).dispatcher(config);
+    builder.listener(ROUTE, recorder.listener()).start().await.expect("starts")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_statements_wait_for_a_slow_outcome_until_all_others_are_stored() {
+    let (db, recorder) = (Postgres::fresh().await, Recorder::done());
+    let host = host(&db, Duration::from_secs(2), &recorder).await;
+    slow_down(&db).await;
+
+    let ids = commit(&host, orders(EVENTS)).await;
+
+    done(&db, u64::from(EVENTS) - 1).await;
+    // One of all, one of an eighth, one of an eighth of that; then some of the slow outcome alone.
+    let tries = db.number("SELECT last_value FROM tries").await;
+    assert!(tries <= 8, "{tries} statements");
+    eventually("the host names the slow outcome", async || refused(&db).await.len() == 1).await;
+    let named = refused(&db).await.remove(0);
+    assert_eq!(named.event_id, Some(ids[BAD]));
+    assert!(named.error.contains("statement timeout"), "{}", named.error);
+    the_outcome_is_stored_later(&db, &host, &recorder, ids[BAD]).await;
+    host.shutdown().await;
+}
