@@ -4,15 +4,20 @@ use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::store::postgres::PostgresOptions;
+use outbox::store::{NodeRecord, StuckReason};
+use outbox::why::ReasonCode;
 use outbox::{Outbox, PostgresStore};
-use support::{Harness, Postgres, Recorder, eventually};
+use support::{Harness, Postgres, Recorder, Scrape, eventually};
 
-use crate::common::{ROUTE, commit, done, eager, orders};
+use crate::common::{HOUR, ROUTE, commit, done, eager, orders};
 use crate::refused::{BAD, EVENTS, refused, the_outcome_is_stored_later};
 
-/// Makes the outcome of one row take an hour. Counts how often it is tried, also by statements that are rolled back.
-async fn slow_down(db: &Postgres) {
-    let body = "BEGIN PERFORM nextval('tries'), pg_sleep(3600); RETURN NEW; END";
+const SLEEP: &str = "PERFORM pg_sleep(3600)";
+const WAIT: &str = "WHILE NOT (SELECT is_open FROM gate) LOOP PERFORM pg_sleep(0.1); END LOOP";
+
+/// Makes the outcome of one row wait. Counts how often it is tried, also by statements that are rolled back.
+async fn slow_down(db: &Postgres, wait: &str) {
+    let body = format!("BEGIN PERFORM nextval('tries'); {wait}; RETURN NEW; END");
     db.execute("CREATE SEQUENCE tries").await;
     db.execute(&format!("CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
     let when = format!("FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}' AND NEW.status = 1) EXECUTE FUNCTION slow()");
@@ -33,7 +38,7 @@ async fn host(db: &Postgres, statement_timeout: Duration, recorder: &Recorder) -
 async fn few_statements_wait_for_a_slow_outcome_until_all_others_are_stored() {
     let (db, recorder) = (Postgres::fresh().await, Recorder::done());
     let host = host(&db, Duration::from_secs(2), &recorder).await;
-    slow_down(&db).await;
+    slow_down(&db, SLEEP).await;
 
     let ids = commit(&host, orders(EVENTS)).await;
 
@@ -46,5 +51,31 @@ async fn few_statements_wait_for_a_slow_outcome_until_all_others_are_stored() {
     assert_eq!(named.event_id, Some(ids[BAD]));
     assert!(named.error.contains("statement timeout"), "{}", named.error);
     the_outcome_is_stored_later(&db, &host, &recorder, ids[BAD]).await;
+    host.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outcomes_that_wait_for_a_slow_statement_are_reported() {
+    let (db, recorder) = (Postgres::fresh().await, Recorder::done());
+    let host = host(&db, HOUR, &recorder).await;
+    db.execute("CREATE TABLE gate AS SELECT false AS is_open").await;
+    slow_down(&db, WAIT).await;
+    let slow = async || {
+        let nodes = db.store().nodes().await.expect("lists");
+        NodeRecord::stuck_at_live(&nodes, StuckReason::OutcomeSlow)
+    };
+
+    commit(&host, orders(EVENTS)).await;
+
+    eventually("the host names the outcomes", async || slow().await.is_some()).await;
+    let named = slow().await.expect("they wait").first.remove(0).event_id.expect("it has one");
+    let why = outbox::why::explain(&*db.store(), named, Vec::new()).await.expect("explains").expect("is there");
+    assert_eq!(why.reason, ReasonCode::OutcomeSlow, "{}", why.sentence);
+    let metrics = host.prometheus();
+    assert!(Scrape::of(&metrics).value("outbox_outcomes_apart{obstacle=\"slow\"}") >= Some(1.0), "{metrics}");
+    db.execute("UPDATE gate SET is_open = true").await;
+    done(&db, EVENTS.into()).await;
+    eventually("the host names them no more", async || slow().await.is_none()).await;
+    assert_eq!(recorder.count(), usize::try_from(EVENTS).expect("small"), "nothing was delivered twice");
     host.shutdown().await;
 }

@@ -140,6 +140,7 @@ async fn contents(
     findings.extend(look::vanished(&by_lease, now, config.dispatcher.lease));
     findings.extend(look::refused(&nodes, &here.flags));
     findings.extend(look::locked(&nodes, &here.flags, now));
+    findings.extend(look::slow(&nodes, &here.flags, now));
     findings.extend(look::unclaimed(&nodes, &here.flags, now));
     findings.extend(look::aside(&nodes, now));
     findings.extend(look::clocks(&nodes));

@@ -47,7 +47,7 @@ macro_rules! metrics {
             pub routes: Arc<Routes>,
             /// Statements that the database did not do, by kind of error; `db_errors` is their sum.
             pub db_errors_by_kind: DbErrors,
-            /// Outcomes that cannot be stored although others can.
+            /// Outcomes that the database refuses or is slow to store.
             pub(crate) outcomes_apart: OutcomesApart,
             /// Due events that cannot be claimed although others can.
             pub(crate) stuck_claims: StuckClaims,

@@ -15,6 +15,7 @@ mod give_back;
 mod handle;
 mod obstacle;
 mod parts;
+mod slow;
 mod trying;
 mod write;
 

@@ -18,6 +18,9 @@ pub enum StuckReason {
     /// Their listeners have answered, and another transaction has locked their rows for some seconds. The host retries, and calls no
     /// listener for them.
     OutcomeLocked,
+    /// Their listeners have answered, and the database has neither stored nor refused the outcomes for some seconds. A statement for all of
+    /// them takes long; which of them is the reason is not known yet. The host calls no listener for them.
+    OutcomeSlow,
     /// They are due, and the database does not let the host claim them, or cannot return their payloads.
     ClaimRefused,
 }

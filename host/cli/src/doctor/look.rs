@@ -23,7 +23,7 @@ pub(super) use plugins::{plugins, served_elsewhere};
 pub(super) use routes::{Here, routes};
 pub(super) use served::{lower_plugin_severities, served_by_hosts};
 pub(super) use sinks::sinks;
-pub(super) use stuck::{locked, refused, unclaimed};
+pub(super) use stuck::{locked, refused, slow, unclaimed};
 
 /// The most entries that a finding names one by one.
 const LISTED: usize = 3;

@@ -73,11 +73,12 @@ impl Exposition<'_> {
             .family(
                 "outcomes_apart",
                 MetricType::Gauge,
-                "Outcomes that cannot be stored although others can: their rows are locked by another transaction, or the database \
-                 refuses them. Their events are not delivered again meanwhile.",
+                "Outcomes that wait: their rows are locked by another transaction, the database refuses them, or it has been slow to \
+                 store their batch for 10 s. Their events are not delivered again meanwhile.",
             )
             .series(&[("obstacle", "locked")], u64::try_from(apart.locked()).unwrap_or(u64::MAX))
-            .series(&[("obstacle", "refused")], apart.refused());
+            .series(&[("obstacle", "refused")], apart.refused())
+            .series(&[("obstacle", "slow")], apart.slow());
         let stalls = &self.metrics.stalls;
         snapshot
             .family(

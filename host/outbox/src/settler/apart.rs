@@ -2,14 +2,13 @@
 //! The host keeps their events, so that no listener is called for them again.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::Settler;
 use super::completion::{Batch, Completion};
-use super::obstacle::{Apart, LOOK_AGAIN, Obstacle};
+use super::obstacle::{Apart, LONG_WAIT, LOOK_AGAIN, Obstacle};
 use super::trying::Round;
 use crate::queue::Mark;
 use crate::store::{Settled, StoreError, StuckEvent, StuckEvents, StuckReason};
@@ -19,9 +18,7 @@ use crate::time::system_clock;
 const TAKEN: usize = 1_000;
 /// The most outcomes that the log names one by one at each look.
 const LOGGED: usize = 10;
-/// An outcome that waits for a lock for so long is reported as stuck: most locks are held for a moment.
-const LONG_LOCK: Duration = Duration::from_secs(10);
-/// The error of such an outcome.
+/// The error of an outcome that waits for a lock.
 const LOCKED: &str = "the row is locked by another transaction";
 
 impl Settler {
@@ -127,7 +124,7 @@ impl Settler {
             let Some(apart) = one.held.apart.as_deref() else { continue };
             if !apart.obstacle.is_lock() {
                 refused.push((one, apart));
-            } else if now.since(apart.since) >= LONG_LOCK {
+            } else if now.since(apart.since) >= LONG_WAIT {
                 locked.push((one, apart));
             }
         }

@@ -10,6 +10,8 @@ use crate::time::{Timestamp, system_clock};
 
 /// The interval of checks for locked rows.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// An outcome that waits for so long for a lock, or for an answer of the database, is reported as stuck: most wait for a moment.
+pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);
 /// The delay after the first refusal; doubles up to the longest.
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::completion::{Batch, Completion};
 use crate::halving::PARTS_IF_HELD_UP;
+use crate::store::Settled;
 
 /// The parts that are stored after the current one; nearly always empty.
 #[derive(Debug, Default)]
@@ -20,6 +21,11 @@ impl Parts {
     /// The next part.
     pub(super) fn take_next(&mut self) -> Option<Vec<Completion>> {
         self.0.pop_front()
+    }
+
+    /// All outcomes, in any order.
+    pub(super) fn settled(&self) -> impl Iterator<Item = &Settled> {
+        self.0.iter().flatten().map(|one| &one.settled)
     }
 
     /// How many outcomes there are.

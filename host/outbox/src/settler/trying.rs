@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Settler;
+use super::slow::SlowBatch;
 use crate::halving::Losses;
 use crate::partition::LEASES_WITHOUT_CONNECTION;
 use crate::store::{Settled, StoreError};
@@ -25,6 +26,7 @@ pub(super) enum Round {
 pub(super) struct Trying<'a> {
     settler: &'a Settler,
     round: Round,
+    pub(super) slow: SlowBatch<'a>,
     rest: Duration,
     /// When the batch was first tried, or a part of it was stored last.
     since: Instant,
@@ -45,6 +47,7 @@ impl<'a> Trying<'a> {
         (!gave_up).then_some(Self {
             settler,
             round,
+            slow: SlowBatch::begin(&settler.metrics),
             rest: FIRST_REST,
             since: Instant::now(),
             failed: false,

@@ -46,7 +46,7 @@ impl Settler {
         let mut rest = Parts::beyond(self.batch_size.current(), batch);
         loop {
             let (events, began_at) = (batch.len(), Instant::now());
-            let reason = match self.store_part(batch, round, &mut trying, follows, apart).await {
+            let reason = match self.store_part(batch, &rest, round, &mut trying, follows, apart).await {
                 Part::Stored => {
                     self.batch_size.note_stored(events, began_at.elapsed());
                     let Some(next) = rest.take_next() else { return trying.stored(events) };
@@ -100,6 +100,7 @@ impl Settler {
     async fn store_part(
         &self,
         batch: &mut Batch,
+        rest: &Parts,
         round: Round,
         trying: &mut Trying<'_>,
         follows: &mut Vec<Completion>,
@@ -108,7 +109,7 @@ impl Settler {
         if batch.settled.is_empty() {
             return Part::Stored;
         }
-        let mut dropped = match self.store.settle(&batch.settled).await {
+        let mut dropped = match trying.slow.answer(batch, rest, self.store.settle(&batch.settled)).await {
             Ok(dropped) => dropped,
             Err(error) => {
                 if is_of_others(&error) {

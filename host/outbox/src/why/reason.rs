@@ -36,6 +36,8 @@ pub enum ReasonCode {
     OutcomeRefused,
     /// Its listener has answered, and another transaction has locked its row.
     OutcomeLocked,
+    /// Its listener has answered, and the database is slow to store its outcome, or one that is stored together with it.
+    OutcomeSlow,
     /// It is due, and the database does not let a host claim it, or cannot return its payload.
     ClaimRefused,
     /// It is due, and a live host takes it.
@@ -152,6 +154,7 @@ fn code(facts: &Facts, state: State) -> ReasonCode {
         State::LeaseOver => ReasonCode::LeaseOver,
         State::Stuck => match stuck(facts, record) {
             Some((_, StuckReason::OutcomeLocked, _)) => ReasonCode::OutcomeLocked,
+            Some((_, StuckReason::OutcomeSlow, _)) => ReasonCode::OutcomeSlow,
             Some((_, StuckReason::ClaimRefused, _)) => ReasonCode::ClaimRefused,
             _ => ReasonCode::OutcomeRefused,
         },

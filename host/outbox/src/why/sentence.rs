@@ -143,6 +143,11 @@ fn stuck_at(known: &Facts, record: &Record) -> String {
             "Its listener has answered, but the outcome waits {since}: {error}. The host {host} stores it when that transaction ends, and \
              does not call the listener again while it keeps the event. End that transaction if it was forgotten."
         ),
+        StuckReason::OutcomeSlow => format!(
+            "Its listener has answered, but the outcome waits {since}: {error}. The host {host} stores outcomes in smaller parts until it \
+             finds the slow one, and does not call the listener again while it keeps the event. Find out what slows the database down, for \
+             example a trigger of the table."
+        ),
         StuckReason::ClaimRefused => format!(
             "It is due and is not delivered, because the database does not let the host {host} claim it, or cannot return its payload, \
              {since}: {error}. The host retries, at the latest after a minute, and delivers other events. Look for damage of the table, and \

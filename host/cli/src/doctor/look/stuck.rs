@@ -43,6 +43,24 @@ pub(in crate::doctor) fn locked(nodes: &[NodeRecord], flags: &Flags, now: Timest
     Some(Finding::problem(Severity::Warning, "outcomes", what, fix, stuck.count.into()))
 }
 
+/// Outcomes that the database is slow to store.
+pub(in crate::doctor) fn slow(nodes: &[NodeRecord], flags: &Flags, now: Timestamp) -> Option<Finding> {
+    let stuck = NodeRecord::stuck_at_live(nodes, StuckReason::OutcomeSlow)?;
+    let (outcomes, wait) = if stuck.count == 1 { ("outcome", "waits") } else { ("outcomes", "wait") };
+    let longest = longest(&stuck, now);
+    let what = format!(
+        "the {outcomes} of {} {wait} for statements that take too long{longest}; the listeners have answered{}",
+        count(stuck.count.into(), "event"),
+        named(&stuck)
+    );
+    let fix = format!(
+        "find out what slows the database down, for example a trigger of the table. The hosts store the outcomes in \
+         smaller parts, and name the slow ones when they find them. Do not restart the hosts before: the events would be delivered again{}",
+        explain(&stuck, flags)
+    );
+    Some(Finding::problem(Severity::Warning, "outcomes", what, fix, stuck.count.into()))
+}
+
 /// Due events that the database does not let hosts claim, or whose payloads it cannot return.
 pub(in crate::doctor) fn unclaimed(nodes: &[NodeRecord], flags: &Flags, now: Timestamp) -> Option<Finding> {
     let stuck = NodeRecord::stuck_at_live(nodes, StuckReason::ClaimRefused)?;

@@ -26,7 +26,7 @@ use self::plugins::{Trouble, plugins};
 use self::routes::{paused, unanswered};
 use self::sequences::sequences;
 use self::sinks::sinks_down;
-use self::stuck::{locked, refused, unclaimed};
+use self::stuck::{locked, refused, slow, unclaimed};
 use super::snapshot::{Known, Snapshot};
 use crate::pages::link::Link;
 use crate::pages::words::{clock, short, verb, visible};
@@ -85,6 +85,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         all.extend(sequences(snapshot));
         all.extend(current.and_then(refused));
         all.extend(current.and_then(|snapshot| locked(snapshot, now)));
+        all.extend(current.and_then(|snapshot| slow(snapshot, now)));
         all.extend(current.and_then(|snapshot| unclaimed(snapshot, now)));
         all.extend(current.into_iter().flat_map(aside));
         all.extend(current.into_iter().flat_map(clocks));

@@ -189,6 +189,9 @@ fn an_outcome_that_is_refused_is_told_with_what_the_database_says() {
     let locked = facts(StuckReason::OutcomeLocked, record(1).seq, true);
     assert_eq!((told(&locked).0, Cause::of(&locked).code), (State::Stuck, ReasonCode::OutcomeLocked));
     assert!(told(&locked).1.starts_with("Its listener has answered, but the outcome waits since "), "{}", told(&locked).1);
+    let slow = facts(StuckReason::OutcomeSlow, record(1).seq, true);
+    assert_eq!((told(&slow).0, Cause::of(&slow).code), (State::Stuck, ReasonCode::OutcomeSlow));
+    assert!(told(&slow).1.contains("The host machine of one stores outcomes in smaller parts "), "{}", told(&slow).1);
 }
 
 #[test]

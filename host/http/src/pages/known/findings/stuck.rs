@@ -28,6 +28,16 @@ pub(super) fn locked(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     finding(Severity::Warning, sentence, &stuck)
 }
 
+/// Outcomes that the database is slow to store.
+pub(super) fn slow(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
+    let stuck = NodeRecord::stuck_at_live(&snapshot.nodes, StuckReason::OutcomeSlow)?;
+    let (outcomes, wait) = if stuck.count == 1 { ("outcome", "waits") } else { ("outcomes", "wait") };
+    let longest = longest(&stuck, now);
+    let sentence =
+        format!("The {outcomes} of {} {wait} for a slow statement of the host{longest}:", count(stuck.count.into(), "event"));
+    finding(Severity::Warning, sentence, &stuck)
+}
+
 /// Due events that the database does not let hosts claim, or whose payloads it cannot return.
 pub(super) fn unclaimed(snapshot: &Snapshot, now: Timestamp) -> Option<Finding> {
     let stuck = NodeRecord::stuck_at_live(&snapshot.nodes, StuckReason::ClaimRefused)?;

@@ -32,6 +32,19 @@ fn an_outcome_that_waits_for_a_lock_is_told_and_the_hosts_are_not_behind() {
 }
 
 #[test]
+fn a_slow_outcome_is_reported_and_the_hosts_are_not_behind() {
+    let since = now().minus(Duration::from_secs(240));
+    let one = StuckEvent { seq: 1, event_id: None, error: "the database has not stored it".to_owned(), since };
+    let stuck = vec![StuckEvents::new(StuckReason::OutcomeSlow, 500, [one])];
+    let stats = changed!(Stats { new: 500, oldest_pending_seconds: waiting_for_host(243.0), ..Stats::default() });
+    let nodes = vec![changed!(NodeRecord { stuck, ..node("web-1", now()) })];
+    assert_eq!(
+        said(Snapshot { nodes, stats, ..snapshot() }),
+        ["The outcomes of 500 events wait for a slow statement of the host, for 4 min: the database has not stored it"]
+    );
+}
+
+#[test]
 fn an_event_whose_payload_cannot_be_returned_is_told_with_the_error() {
     let since = now().minus(Duration::from_secs(240));
     let one = StuckEvent { seq: 1, event_id: None, error: "unexpected chunk number 100".to_owned(), since };
