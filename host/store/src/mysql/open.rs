@@ -15,7 +15,7 @@ use super::settings::{Session, Whose};
 use crate::connector::{Connector, Servers};
 use crate::error::is_of_tls;
 use crate::keeper::Keeper;
-use crate::run::{SIGN_OF_LIFE, longest_answer, within};
+use crate::run::{KEEPERS_LONGEST, SIGN_OF_LIFE, longest_answer, within};
 use crate::trust::Trust;
 use crate::{AddressSource, StoreError, TableName};
 
@@ -169,15 +169,20 @@ impl MySqlStore {
         Self::connect_with(MySqlOptions::from_url(url)?).await
     }
 
-    /// Connects once, so that what is wrong with the address shows at once; further connections are opened when they are
-    /// needed.
+    /// Opens one session, so that what is wrong with the address or the server's settings shows at once; further ones are opened when
+    /// they are needed.
     ///
     /// # Errors
-    /// When the server cannot be reached, refuses the user, or does not know the database.
+    /// When the server cannot be reached, refuses the user or the settings of a session, or does not know the database.
     pub async fn connect_with(options: MySqlOptions) -> Result<Self, StoreError> {
-        // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
+        // A pool retries a failed session until its timeout and drops the error, so the first one is opened without a pool.
         let store = Self::lazy(options);
-        let first = store.connector.connect().await.map_err(|error| unreachable(&store.database, error))?;
+        let opening = async {
+            let mut first = store.connector.connect().await?;
+            within(KEEPERS_LONGEST, store.session.begin(&mut first)).await?;
+            Ok(first)
+        };
+        let first = opening.await.map_err(|error| unreachable(&store.database, error))?;
         // That it can be closed politely or not changes nothing.
         let _ = first.close().await;
         Ok(store)
