@@ -68,6 +68,8 @@ fn a_host_waits_for_a_server_that_comes_later(database: Database) {
     node.wait_for("ready", 1);
 
     assert_eq!((node.said(WAITS).len(), node.said(CAN_BE_USED).len()), (1, 1), "it says it once");
+    let reason = node.said(WAITS)[0]["reason"].to_string();
+    assert!(reason.contains("Connection refused"), "with the cause: {reason}");
     let url = ground.place.url().replacen('@', "x@", 1);
     let refused = ground.place.run(&["run", "--plugins", "plugins", "--database-url", &url]);
     assert_eq!(refused.code, Some(5), "a wrong password will not become right: {}", refused.stderr);

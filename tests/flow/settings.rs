@@ -196,6 +196,41 @@ async fn a_session_that_mariadb_refuses_to_set_up_is_reported_with_its_cause() {
     assert!(outbox::chain(&error).contains("mem-used=8192"), "{}", outbox::chain(&error));
 }
 
+/// Hosts can override none of them. A trigger has the error of `binlog_format = STATEMENT`, which needs a binary log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_setting_of_mariadb_that_stops_a_start_is_named_with_what_to_do() {
+    let server = Server::start(Kind::MariaDb, Durability::Volatile).expect("`cargo xtask test` installs the servers");
+    let witness = MySqlStore::connect(&server.url()).await.expect("connects");
+    witness.migrate_up().await.expect("migrates");
+    let mut admin = MySqlConnection::connect(&server.url()).await.expect("connects");
+    let as_if = "CREATE TRIGGER as_if BEFORE INSERT ON outbox_event_route FOR EACH ROW
+                 SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1665, MESSAGE_TEXT = 'BINLOG_FORMAT = STATEMENT'";
+    for (apply, undo, fix) in [
+        (as_if, "DROP TRIGGER as_if", "SET GLOBAL binlog_format = ROW"),
+        ("SET GLOBAL max_prepared_stmt_count = 0", "SET GLOBAL max_prepared_stmt_count = DEFAULT", "max_prepared_stmt_count"),
+    ] {
+        admin.execute(apply).await.expect("may do everything");
+        let store = MySqlStore::connect(&server.url()).await.expect("connects");
+
+        let error = Outbox::multi_node(store).listener(ROUTE, Recorder::done().listener()).start().await.expect_err("refused");
+
+        assert!(matches!(error, StartError::Store(StoreError::Setting { .. })), "{error:?}");
+        assert!(error.to_string().contains(fix), "{error}");
+        admin.execute(undo).await.expect("may do everything");
+    }
+
+    for statement in [
+        "CREATE USER host@'127.0.0.1' IDENTIFIED BY 'secret'",
+        "GRANT ALL PRIVILEGES ON outbox_test.* TO host@'127.0.0.1'",
+        "SET GLOBAL init_connect = 'SELECT * FROM no_such_table'",
+    ] {
+        admin.execute(statement).await.expect("may do everything");
+    }
+    let url = format!("mysql://host:secret@127.0.0.1:{}/outbox_test", server.port());
+    let error = MySqlStore::connect(&url).await.expect_err("refused");
+    assert!(error.to_string().contains("correct its init_connect"), "{error:?}");
+}
+
 const WORST_OF_POSTGRESQL: [(&str, &str); 19] = [
     ("client_connection_check_interval", "0"),
     // Longer than the host's own limits, since the application's statements and transactions get these too.

@@ -103,7 +103,7 @@ impl RunCommand {
                 Err(failure) if is_a_server && failure.is_passing() => {
                     if waiting.is_none() {
                         waiting = Some(Instant::now());
-                        tracing::warn!(reason = failure.message(), "the database cannot be used yet; waiting for it");
+                        tracing::warn!(reason = failure.chain(), "the database cannot be used yet; waiting for it");
                         systemd::waiting(failure.message()).await;
                     }
                 }

@@ -156,6 +156,17 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// A setting of the server, which the host cannot override, refuses the statement.
+    #[error("a setting of the server does not let the host {action}; {fix}")]
+    Setting {
+        /// The refused action.
+        action: &'static str,
+        /// The correction of the setting.
+        fix: &'static str,
+        /// The driver's error.
+        #[source]
+        source: sqlx::Error,
+    },
     /// The server ended a statement that took too long.
     #[error("the database did not {action} within the statement timeout; find out what slows it down")]
     TimedOut {
@@ -319,6 +330,7 @@ impl StoreError {
             Self::Disconnected { .. } => "disconnected",
             Self::Outdated { .. } => "outdated",
             Self::TooManyConnections { .. } => "too_many_connections",
+            Self::Setting { .. } => "setting",
             Self::TimedOut { .. } => "timed_out",
             Self::Forbidden { .. } => "forbidden",
             Self::Full { .. } => "full",
@@ -368,6 +380,7 @@ impl StoreError {
             | Self::LoginRefused { .. }
             | Self::Outdated { .. }
             | Self::TooManyConnections { .. }
+            | Self::Setting { .. }
             | Self::TimedOut { .. }
             | Self::SessionLost { .. } => true,
             Self::Unreachable { source, .. } => source.as_ref().is_some_and(may_be_back),

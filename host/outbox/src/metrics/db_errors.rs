@@ -4,7 +4,7 @@ use super::Counter;
 use crate::store::StoreError;
 
 /// Every kind, as [`StoreError::code`] names them.
-const KINDS: [&str; 25] = [
+const KINDS: [&str; 26] = [
     "closed",
     "corrupt",
     "disconnected",
@@ -24,6 +24,7 @@ const KINDS: [&str; 25] = [
     "schema_newer",
     "schema_older",
     "session_lost",
+    "setting",
     "stale_read",
     "standby",
     "timed_out",
@@ -73,6 +74,7 @@ mod tests {
             StoreError::Disconnected { action, source: source() },
             StoreError::Outdated { action, source: source() },
             StoreError::TooManyConnections { action, source: source() },
+            StoreError::Setting { action, fix: action, source: source() },
             StoreError::TimedOut { action, source: source() },
             StoreError::Forbidden { action, source: source() },
             StoreError::NoNamespace { schema: table() },

@@ -26,6 +26,16 @@ const NO_SUCH_TABLE: u16 = 1146;
 /// Shutting down, killed, disconnected for idling, a cluster node that is not ready.
 const CUT: [u16; 8] = [1053, 1077, 1079, 1152, 1317, 1927, 4031, 1047];
 
+/// READ COMMITTED does not go with `binlog_format = STATEMENT`, which is a setting of each session.
+const BINLOG_FORMAT: u16 = 1665;
+/// Settings that a session cannot override, by the error that they cause, with their correction.
+const SETTINGS: [(u16, &str); 2] = [
+    (BINLOG_FORMAT, "run: SET GLOBAL binlog_format = ROW, and write the same into the server's configuration"),
+    (1461, "raise max_prepared_stmt_count with SET GLOBAL, or close the sessions of the programs that use it up"),
+];
+/// The server closes a new connection: `init_connect` fails.
+pub(super) const ABORTED: u16 = 1184;
+
 /// A prepared statement met a table that was altered, and could not be prepared again.
 const OUTDATED: u16 = 1615;
 
@@ -54,6 +64,7 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
         }
         Some(code) if DENIED.contains(&code) => StoreError::Forbidden { action, source },
         Some(code) if CROWDED.contains(&code) => StoreError::TooManyConnections { action, source },
+        Some(code) if let Some(fix) = setting(code) => StoreError::Setting { action, fix, source },
         Some(code) if REFUSED_LOGIN.contains(&code) => StoreError::LoginRefused { action, source },
         Some(code) if CUT.contains(&code) => StoreError::Disconnected { action, source },
         None if matches!(source, sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_)) => {
@@ -62,6 +73,11 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
         _ if matches!(source, sqlx::Error::PoolClosed) => StoreError::Closed { action },
         _ => StoreError::Failed { action, source },
     }
+}
+
+/// The correction of the setting that causes an error. `None` if no setting does.
+fn setting(code: u16) -> Option<&'static str> {
+    SETTINGS.iter().find(|(cause, _)| *cause == code).map(|(_, fix)| *fix)
 }
 
 fn says_read_only(error: &sqlx::Error) -> bool {
@@ -73,13 +89,15 @@ fn says_read_only(error: &sqlx::Error) -> bool {
 /// Whether an error may concern every connection that is open now. A server that has no connection left serves those that there
 /// are.
 pub(super) fn concerns_all(error: &StoreError) -> bool {
-    matches!(
-        error,
+    match error {
         StoreError::Standby { .. }
-            | StoreError::StaleRead { .. }
-            | StoreError::Disconnected { .. }
-            | StoreError::Outdated { .. }
-    )
+        | StoreError::StaleRead { .. }
+        | StoreError::Disconnected { .. }
+        | StoreError::Outdated { .. } => true,
+        // A session keeps the value with which it began.
+        StoreError::Setting { source, .. } => number(source) == Some(BINLOG_FORMAT),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

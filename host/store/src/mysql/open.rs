@@ -9,8 +9,7 @@ use sqlx::pool::PoolConnectionMetadata;
 
 use super::MySqlStore;
 use super::address::{MySqlServers, prepared};
-use super::error::REFUSED_LOGIN;
-use super::error::number;
+use super::error::{ABORTED, REFUSED_LOGIN, number};
 use super::settings::{Session, Whose};
 use crate::connector::{Connector, Servers};
 use crate::error::is_of_tls;
@@ -268,6 +267,9 @@ fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
         Some(1049) => "the server does not know this database; run: CREATE DATABASE … CHARACTER SET utf8mb4".to_owned(),
         Some(1040 | 1203 | 1226) => "the server gives this user no further connection; raise max_connections, or MAX_USER_CONNECTIONS of the user, or let others open fewer"
             .to_owned(),
+        Some(ABORTED) => {
+            "the server closes the connection of this user; correct its init_connect, which fails, or grant what that needs".to_owned()
+        }
         Some(1130) => "the server lets nobody in from this host; create the user for it".to_owned(),
         _ => match &source {
             error if is_of_tls(error) => "no trusted TLS connection; give the certificate with ?ssl-ca=FILE".to_owned(),
