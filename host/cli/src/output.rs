@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use outbox::Route;
 use outbox::deceptive;
-pub(crate) use outbox::deceptive::{argument, shown};
+pub(crate) use outbox::deceptive::{argument, shown, visible};
 use outbox::time::{Clock, SystemClock, Timestamp};
 pub(crate) use outbox::units::{count, minutes_ago, number, relative_to, size, span};
 use serde::Serialize;

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::flags::at_least_one;
-use crate::output::{self, Format, Output, argument, count, or_dash, relative, short, shown, span};
+use crate::output::{self, Format, Output, argument, count, or_dash, relative, short, shown, span, visible};
 use crate::place::{self, Place};
 use crate::plugins::answering;
 
@@ -172,7 +172,7 @@ fn table(
         let counted = |number: u64| if known.route.is_pattern() && number == 0 { "-".to_owned() } else { number.to_string() };
         let never = if known.route.is_pattern() { "-" } else { "never" };
         [
-            short(&known.route.to_string(), 48),
+            short(&visible(&known.route.to_string()), 48),
             counted(known.waiting),
             counted(known.parked),
             counted(known.blocked),

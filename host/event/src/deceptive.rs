@@ -29,6 +29,12 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     }))
 }
 
+/// A name in a sentence or a table: in quotes if a space at an end of it would look like none.
+#[must_use]
+pub fn visible(name: &str) -> Cow<'_, str> {
+    if name.trim() == name { Cow::Borrowed(name) } else { Cow::Owned(format!("\"{name}\"")) }
+}
+
 /// A JSON document that cannot control a terminal, with the same meaning. JSON allows these characters in strings alone, where an escape
 /// stands for each of the units of UTF-16 that a character has. Line breaks between values stay.
 #[must_use]
@@ -69,6 +75,14 @@ mod tests {
         assert_eq!(shown("a\u{1b}[31mred\r\n"), "a\\u{1b}[31mred\\r\\n");
         assert_eq!(shown("\u{202e}txt.exe\u{9b}2J"), "\\u{202e}txt.exe\\u{9b}2J");
         assert_eq!(shown("Ord\u{200b}er"), "Ord\\u{200b}er", "nobody would see it");
+    }
+
+    #[test]
+    fn a_name_with_a_space_at_an_end_is_quoted() {
+        assert_eq!(
+            [visible("Order/A"), visible(" Order/A"), visible("Order/A\u{a0}")],
+            ["Order/A", "\" Order/A\"", "\"Order/A\u{a0}\""]
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use outbox::why::{Change, OldestWait, Scope, wait_severity, waits_without_down_s
 
 use super::{LISTED, after_change};
 use crate::config::Flags;
-use crate::output::{argument, count, relative_to, short, span};
+use crate::output::{argument, count, relative_to, short, span, visible};
 
 /// How the unfinished events stand, on the whole.
 pub(in crate::doctor) fn events(stats: &Stats, oldest: OldestWait, flags: &Flags) -> Vec<Finding> {
@@ -56,7 +56,7 @@ pub(in crate::doctor) fn waits(
         let longest = now.since(wait.since);
         let what = format!(
             "{events} of {} {verb}, the oldest has been due for {}: {}",
-            short(&route, 160),
+            short(&visible(&route), 160),
             span(longest),
             short(&wait.reason, 300)
         );

@@ -12,7 +12,7 @@ use outbox::why::{
 
 use super::events::most_often;
 use crate::config::Flags;
-use crate::output::{count, short, span};
+use crate::output::{count, short, span, visible};
 use crate::plugins::PluginStatus;
 
 const CHECK: &str = "routes";
@@ -85,19 +85,22 @@ fn paused(known: &RouteRecord, routes: &[RouteRecord], parked: &[Record], here: 
     let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
     let held = if held > 0 { format!("; {up_to}{} held back", count(held, "event")) } else { String::new() };
     let fix = format!("to resume it: {}", here.flags.command(&resume_command(route)));
-    let what = format!("{route} has been paused by {by}{since}{why}{held}");
+    let name = route.to_string();
+    let what = format!("{} has been paused by {by}{since}{why}{held}", visible(&name));
     Finding::problem(Severity::Warning, CHECK, what, fix, all)
 }
 
 fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons<'_>, here: &Here) -> Finding {
     let route = &known.route;
+    let name = route.to_string();
+    let name = visible(&name);
     let never = known.first_seen_at.is_none();
     let and_never = if never { ", and never had one" } else { "" };
     let what = if known.parked > 0 {
         let why = reasons.of(&[known]).map_or_else(String::new, |why| format!(": {why}"));
-        format!("{route} has {} waiting without a listener{and_never}{why}", count(known.parked, "event"))
+        format!("{name} has {} waiting without a listener{and_never}{why}", count(known.parked, "event"))
     } else {
-        format!("{route} has {} waiting, and never had a listener", count(known.waiting, "event"))
+        format!("{name} has {} waiting, and never had a listener", count(known.waiting, "event"))
     };
     let fix = if here.answers(known) {
         "a plugin or relay here answers it: start a host with `outbox run`, which delivers them".to_owned()
@@ -113,11 +116,11 @@ fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons
             String::new()
         };
         format!(
-            "correct its name where the events are written, or add a plugin, listener or relay that answers {route}{way_out}"
+            "correct its name where the events are written, or add a plugin, listener or relay that answers {name}{way_out}"
         )
     } else {
         let relay = passed_over(route, &here.relays).map_or_else(String::new, |why| format!("\n{why}"));
-        format!("bring back a plugin, listener or relay that answers {route}; see `outbox plugin list`{relay}")
+        format!("bring back a plugin, listener or relay that answers {name}; see `outbox plugin list`{relay}")
     };
     let events = waiting(known);
     Finding::problem(unanswered_severity(events), CHECK, what, fix, events)
@@ -138,8 +141,11 @@ fn many_unanswered(unanswered: &[&RouteRecord], routes: &[RouteRecord], reasons:
     let events: u64 = unanswered.iter().map(|known| waiting(known)).sum();
     let mut most: Vec<&RouteRecord> = unanswered.to_vec();
     most.sort_by_key(|known| std::cmp::Reverse(waiting(known)));
-    let named: Vec<String> =
-        most.iter().take(ONE_BY_ONE).map(|known| format!("{} ({})", known.route, waiting(known))).collect();
+    let named: Vec<String> = most
+        .iter()
+        .take(ONE_BY_ONE)
+        .map(|known| format!("{} ({})", visible(&known.route.to_string()), waiting(known)))
+        .collect();
     let others = count(number(unanswered.len() - ONE_BY_ONE), "other");
     let why = reasons.of(unanswered).map_or_else(String::new, |why| format!("; most often: {why}"));
     let what = format!(

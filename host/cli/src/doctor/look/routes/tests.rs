@@ -215,3 +215,16 @@ fn held(event_type: &str) -> Record {
     record.parked = Some("the route Order/* is paused by anna".to_owned());
     record
 }
+
+#[test]
+fn a_route_with_a_space_at_its_end_does_not_look_like_another() {
+    let mut known = RouteRecord::new(Route::new(" Order", "A").unwrap());
+    known.waiting = 1;
+
+    let told = routes(std::slice::from_ref(&known), &[], &answering(&[]), NOW);
+    assert_eq!(told[0].found, "\" Order/A\" has 1 event waiting, and never had a listener");
+    assert!(told[0].fix.as_deref().is_some_and(|fix| fix.contains("answers \" Order/A\"")), "{told:?}");
+
+    let told = routes(&[paused_by_anna(known)], &[], &answering(&[]), NOW);
+    assert!(told[0].found.starts_with("\" Order/A\" has been paused by anna"), "{told:?}");
+}
