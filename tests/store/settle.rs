@@ -289,7 +289,12 @@ pub(crate) async fn an_outcome_of_an_earlier_life_is_dropped_after_a_replay(db: 
 }
 
 pub(crate) async fn an_outcome_for_a_row_that_is_gone_is_counted(db: &dyn Harness) {
-    assert_eq!(settle(db, Fence { sequence: 4_711, claim: 1 }, Settlement::Done).await, 1);
+    // The host asks with the largest number whether a statement fails without a row.
+    for sequence in [4_711, u64::MAX >> 1] {
+        for settlement in [Settlement::Done, retry(DELAY)] {
+            assert_eq!(settle(db, Fence { sequence, claim: 1 }, settlement).await, 1, "{sequence}");
+        }
+    }
 }
 
 pub(crate) async fn an_error_is_cut_to_four_thousand_characters(db: &dyn Harness) {

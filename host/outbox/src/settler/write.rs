@@ -228,10 +228,7 @@ impl Settler {
 
     /// Whether the database refuses the statement of this outcome even for no row, so that no trigger and no constraint is the reason.
     pub(super) async fn fails_without_rows(&self, settled: &Settled) -> bool {
-        let mut of_no_row = plain(settled).unwrap_or_else(|| settled.clone());
-        // Rows are numbered from 1.
-        of_no_row.fence.sequence = 0;
-        match self.store.settle(&[of_no_row]).await {
+        match self.store.settle(&[without_row(settled)]).await {
             Ok(_) => {
                 self.metrics.storing.succeeded(None);
                 false
@@ -262,6 +259,13 @@ fn plain(settled: &Settled) -> Option<Settled> {
     (plain != *settled).then_some(plain)
 }
 
+/// A copy with the largest `seq` that a row can have. A user may insert a row with the smallest.
+fn without_row(settled: &Settled) -> Settled {
+    let mut copy = plain(settled).unwrap_or_else(|| settled.clone());
+    copy.fence.sequence = u64::MAX >> 1;
+    copy
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -280,5 +284,12 @@ mod tests {
         let copy = plain(&Settled::new(fence, released("the sink Käufe is down"))).expect("it differs");
         assert_eq!(copy, Settled::new(fence, released("the sink K?ufe is down")));
         assert_eq!(plain(&Settled::new(fence, Settlement::Done)), None);
+    }
+
+    #[test]
+    fn a_copy_without_a_row_meets_no_row_whose_number_is_zero() {
+        let of_zero = Settled::new(Fence::new(0, 2, 3), Settlement::Done);
+
+        assert_ne!(without_row(&of_zero).fence.sequence, 0);
     }
 }
