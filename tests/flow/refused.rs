@@ -16,7 +16,7 @@ use outbox::{
 use support::{Database, Harness, Postgres, Recorder, Scrape, eventually, in_time};
 
 use crate::bulk::long_lease;
-use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, eager, order, orders, outbox, reaches, row, rows};
+use crate::common::{HOUR, ROUTE, at_rest, commit, commit_one, done, drowsy, eager, order, orders, outbox, reaches, row, rows};
 
 pub(crate) const EVENTS: u32 = 400;
 /// The aggregate of the refused event: in the middle of a batch.
@@ -175,6 +175,26 @@ pub(crate) async fn an_outcome_that_changes_nothing_is_not_delivered_in_a_loop<D
     let bad = only_the_bad_one_waits(db, &host, "left the row as it was").await;
 
     the_outcome_is_stored_later(db, &host, &recorder, bad).await;
+    host.shutdown().await;
+}
+
+/// PostgreSQL alone has rules.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_that_a_rule_suppresses_is_named_and_stored_later() {
+    let db = Postgres::fresh().await;
+    let recorder = Recorder::done();
+    let host = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    db.execute("CREATE RULE keeps AS ON UPDATE TO outbox_event DO INSTEAD NOTHING").await;
+
+    let id = commit_one(&host).await;
+
+    eventually("the host names the outcome", async || refused(&db).await.len() == 1).await;
+    let named = refused(&db).await.remove(0);
+    assert!(named.event_id == Some(id) && named.error.contains("a trigger, rule or row-level policy"), "{named:?}");
+    db.execute("DROP RULE keeps ON outbox_event").await;
+    reaches(&db, id, Status::Done).await;
+    at_rest(&host).await;
+    assert_eq!(recorder.count(), 1, "nothing was delivered twice");
     host.shutdown().await;
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn check(refused: &RefusedRows, done: u64, verb: &str) -> Result<(), 
         details.push("these are too many for one run, so it ended early; other events that match may be left".to_owned());
     }
     details.push(
-        "help: find the constraint, trigger or row-level policy of the table that refuses them, then run the command again"
+        "help: find the constraint, trigger, rule or row-level policy of the table that refuses them, then run the command again"
             .to_owned(),
     );
     Err(Failure::new(exit, format!("{} could not be {verb}", count(*events, "event"))).details(details))

@@ -31,7 +31,7 @@ pub trait SettleStore: Send + Sync {
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError>;
 
     /// Which of these outcomes could still be stored, by `seq`. If [`settle`](Self::settle) dropped one of them, the database accepted
-    /// the statement and left the row as it was: a trigger or a row-level policy does that.
+    /// the statement and left the row as it was: a trigger, a rule or a row-level policy does that.
     async fn unsettled(&self, settled: &[Settled]) -> Result<Vec<u64>, StoreError>;
 }
 

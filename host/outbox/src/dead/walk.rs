@@ -12,7 +12,7 @@ use crate::store::{RefusedRows, RowId, StoreError};
 
 /// The error of a row whose UPDATE the database accepts without an effect.
 const NOTHING_CHANGED: &str =
-    "the database accepted the UPDATE and left the row; a trigger or a row-level policy of the table may suppress it";
+    "the database accepted the UPDATE and left the row; a trigger, rule or row-level policy of the table may suppress it";
 
 /// Chooses and changes failed events, a batch at a time.
 #[async_trait]

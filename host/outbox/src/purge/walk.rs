@@ -16,7 +16,7 @@ const SMALLEST_BATCH: u32 = 10;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 /// The error of a row whose DELETE the database accepts without an effect.
 const NOTHING_DELETED: &str =
-    "the database accepted the DELETE and left the row; a trigger or a row-level policy of the table may suppress it";
+    "the database accepted the DELETE and left the row; a trigger, rule or row-level policy of the table may suppress it";
 
 /// Deletes rows, a batch at a time.
 #[async_trait]

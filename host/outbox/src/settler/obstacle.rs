@@ -16,8 +16,7 @@ pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// The error of an outcome that the database accepts without an effect.
-const NOTHING_CHANGED: &str =
-    "the database accepted the change and left the row as it was; a trigger or a row-level policy of the table may suppress it";
+const NOTHING_CHANGED: &str = "the database accepted the change and left the row as it was; a trigger, rule or row-level policy of the table may suppress it";
 
 /// The most outcomes that may wait for locked rows.
 const MOST_LOCKED: usize = 10_000;

@@ -155,8 +155,8 @@ fn stuck_at(known: &Facts, record: &Record) -> String {
         ),
         _ => format!(
             "Its listener has answered, but the database has refused to store the outcome {since}: {error}. The host {host} retries \
-             about once a minute, and does not call the listener again while it runs. Look for a trigger, a constraint or a row-level policy \
-             of the table that rejects the change, and at the rights of the host."
+             about once a minute, and does not call the listener again while it runs. Look for a trigger, rule, constraint or row-level policy \
+             of the table that prevents the change, and at the rights of the host."
         ),
     }
 }

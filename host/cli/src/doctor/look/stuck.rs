@@ -17,7 +17,7 @@ pub(in crate::doctor) fn refused(nodes: &[NodeRecord], flags: &Flags) -> Option<
         named(&stuck)
     );
     let fix = format!(
-        "find the trigger, constraint or row-level policy of the table that rejects the change, or grant the missing right \
+        "find the trigger, rule, constraint or row-level policy of the table that prevents the change, or grant the missing right \
          (`outbox doctor --grants`); the hosts then store the outcomes by themselves, within about a minute. Do not restart them before: \
          their events would be delivered again{}",
         explain(&stuck, flags)
