@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use outbox::store::with_hosts;
 use servers::{Database, Durability, Server, Stop};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use support::{Faults, Witness, Writers, sample_plugins};
@@ -17,6 +18,9 @@ const EVENTS: usize = 600;
 const TROUBLE: Duration = Duration::from_secs(2);
 /// In that time a host looks several times along the routes that have parked events, which writes nothing where there are none.
 const SEVERAL_WALKS: Duration = Duration::from_secs(5);
+
+/// In that time a host that waits for its database tries several times to start.
+const SEVERAL_TRIES: Duration = Duration::from_secs(5);
 
 const SETTINGS: Settings<'_> =
     &[("OUTBOX_POLLER__INTERVAL", "100ms"), ("OUTBOX_RETRY__POLICY", "fixed"), ("OUTBOX_RETRY__BASE", "100ms")];
@@ -76,6 +80,27 @@ fn a_host_waits_for_a_server_that_comes_later(database: Database) {
     ground.place.ok(&["migrate", "down", "--yes"]);
     let bare = ground.place.run(&["run", "--plugins", "plugins"]);
     assert_eq!(bare.code, Some(5), "nor does a schema come by itself: {}", bare.stderr);
+}
+
+/// The address allows the standby.
+#[test]
+fn a_host_that_waits_for_a_standby_logs_once_that_it_takes_no_writes() {
+    const TAKES_NO_WRITES: &str = "the server takes no writes";
+    let ground = Ground::with(Database::PostgreSql);
+    let standby = ground.server.standby(Duration::ZERO).expect("it starts");
+    let both = format!("127.0.0.1:{},127.0.0.1:{}", standby.port(), ground.server.port());
+    let url = with_hosts(ground.place.url(), &both) + "?target_session_attrs=any";
+
+    let mut node = Node::start(&ground.place, 0, &[("OUTBOX_DATABASE_URL", &*url)]);
+
+    node.wait_for(WAITS, 1);
+    std::thread::sleep(SEVERAL_TRIES);
+    assert_eq!((node.said(WAITS).len(), node.said(TAKES_NO_WRITES).len()), (1, 1), "it says it once");
+    run(async {
+        let mut admin = PgConnection::connect(&standby.url()).await.expect("it answers");
+        admin.execute("SELECT pg_promote()").await.expect("the account is a superuser's");
+    });
+    node.wait_for("ready", 1);
 }
 
 #[test]

@@ -98,8 +98,9 @@ impl RunCommand {
         let is_a_server = config.database.kind()? != Kind::Sqlite;
         let mut waiting: Option<Instant> = None;
         let mut rest = FIRST_REST;
+        let mut opened = None;
         loop {
-            match self.try_to_start(config, telemetry).await {
+            match self.try_to_start(&mut opened, config, telemetry).await {
                 Err(failure) if is_a_server && failure.is_passing() => {
                     if waiting.is_none() {
                         waiting = Some(Instant::now());
@@ -119,8 +120,18 @@ impl RunCommand {
         }
     }
 
-    async fn try_to_start(&self, config: &Config, telemetry: Option<&Telemetry>) -> Result<Outbox<Arc<dyn Store>>, Failure> {
-        let store = database::open(config, if self.migrate { Missing::Create } else { Missing::Refuse }).await?;
+    /// A later try uses the store that an earlier one has opened: a new one would log the state of its servers again.
+    async fn try_to_start(
+        &self,
+        opened: &mut Option<Arc<dyn Store>>,
+        config: &Config,
+        telemetry: Option<&Telemetry>,
+    ) -> Result<Outbox<Arc<dyn Store>>, Failure> {
+        let missing = if self.migrate { Missing::Create } else { Missing::Refuse };
+        let store = match &*opened {
+            Some(store) => store.clone(),
+            None => opened.insert(database::open(config, missing).await?).clone(),
+        };
         let outbox = host::builder(store, config, telemetry)?.migrate(self.migrate).start().await;
         outbox.map_err(|error| database::not_started(error, config))
     }
