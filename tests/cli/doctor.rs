@@ -183,6 +183,16 @@ fn a_database_that_cannot_be_reached_ends_with_5_after_what_can_be_looked_at_wit
 }
 
 #[test]
+fn the_finding_of_a_server_that_cannot_be_reached_has_the_cause() {
+    let place = place();
+
+    let ended = place.run(&["doctor", "--database-url", "postgres://shop@127.0.0.1:1/shop", "--output", "json"]);
+
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    assert!(found(&ended, "connection").contains("Connection refused"), "{}", ended.stdout);
+}
+
+#[test]
 fn plugins_that_a_host_serves_from_another_directory_are_no_fault() {
     let place = place();
     let alone = place.run(&["doctor", "--plugins", "elsewhere", "--output", "json"]);

@@ -67,7 +67,7 @@ impl DoctorCommand {
                 Some(file) => look::missing_file(&file, settings),
                 None => {
                     let fix = "then run `outbox doctor` again: the other checks need the database";
-                    Finding::fault("connection", failure.message(), fix)
+                    Finding::fault("connection", failure.chain(), fix)
                 }
             });
         }
