@@ -231,6 +231,25 @@ fn a_line_of_json_carries_what_it_tells_of_as_fields_of_its_own() {
 }
 
 #[test]
+fn deceptive_characters_of_a_route_are_escaped_in_every_log_format() {
+    for (format, escaped) in [("text", "Bi\\u{202e}di/\\u{2028}Line"), ("json", "Bi\\u202edi/\\u2028Line")] {
+        let place = Place::migrated();
+
+        let said = logged(&place, &[("OUTBOX_LOG__FORMAT", format)], |_| {
+            let of = ["--type", "\u{2028}Line", "--aggregate-type", "Bi\u{202e}di"];
+            place.ok(&[&["event", "emit", "--payload", "1", "--id", "odd"], &of[..]].concat());
+            place.wait_for("dead", 1);
+        });
+
+        let line = one(&said, "an event is dead");
+        assert!(line.contains(escaped), "{format}: {line}");
+        for line in &said {
+            assert!(!line.contains(['\u{202e}', '\u{2028}']), "{format}: {line}");
+        }
+    }
+}
+
+#[test]
 fn rust_log_goes_before_the_file_and_behind_what_is_said_to_the_program_alone() {
     let said_with = |file: &str, variables: &[(&str, &str)]| {
         let place = Place::migrated();

@@ -1,5 +1,7 @@
 //! Which log lines are written, and how they look.
 
+mod escaping;
+
 use outbox::time::{Clock, SystemClock, Timestamp};
 use tracing_subscriber::EnvFilter;
 
@@ -7,6 +9,7 @@ use crate::config::layers::Origin;
 use crate::config::{LogFormat, Settings, rust_log};
 use crate::stderr::{self, Lines};
 use crate::terminal;
+use escaping::{EscapedFields, EscapedJson};
 
 /// Begins logging. A host says what it does; other commands log only when something is wrong, unless a flag or a variable sets a level:
 /// the level of the file is that of hosts.
@@ -29,8 +32,10 @@ pub(crate) fn start(settings: &Settings, host: bool) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // Set once; a second time there is nothing to do.
     let _ = match log.format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Text => builder.with_target(false).with_ansi(terminal::stderr_has_colours()).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).map_event_format(EscapedJson).try_init(),
+        LogFormat::Text => {
+            builder.fmt_fields(EscapedFields).with_target(false).with_ansi(terminal::stderr_has_colours()).try_init()
+        }
     };
     if let Some(error) = fault {
         // It is written for many programs: one that does not understand it is no reason to stand still.
