@@ -11,6 +11,7 @@ mod inside;
 mod interceptor;
 mod overdue;
 mod presence;
+mod runtime_lag;
 mod shared;
 mod stop;
 mod worker;
@@ -39,6 +40,7 @@ use crate::refusals::Refusals;
 use crate::settler::{BatchSize, Places, Settler, SettlerHandle, SettlerInbox};
 use crate::wake::Wake;
 use claim_keeper::ClaimKeeper;
+use runtime_lag::RuntimeLag;
 
 /// How often sleeping workers are woken if events are queued.
 const WAKE_WORKERS_EVERY: Duration = Duration::from_millis(100);
@@ -106,15 +108,19 @@ impl Dispatcher {
         }
         // A worker that blocks its thread wakes no other worker, though other threads may be free; this task does.
         let (queue, mut over) = (shared.queue.clone(), signals.stopped.subscribe());
+        let lag = Arc::new(RuntimeLag::new(WAKE_WORKERS_EVERY, Instant::now()));
+        let ticked = lag.clone();
         health.spawn("waker", async move {
             while tokio::time::timeout(WAKE_WORKERS_EVERY, over.wait_for(|over| *over)).await.is_err() {
                 queue.wake_next();
+                ticked.tick(Instant::now());
             }
         });
         let claim_keeper = ClaimKeeper {
             store: shared.store.clone(),
             in_flight: in_flight.clone(),
             visits: shared.visits.clone(),
+            lag,
             partitions: shared.partitions.clone(),
             lease: shared.config.lease,
             is_ordered: shared.order.is_some(),

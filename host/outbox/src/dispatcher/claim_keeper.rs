@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::overdue::Visits;
+use super::runtime_lag::RuntimeLag;
 use crate::event::{EventId, Fence};
 use crate::halving::{Halved, Halving, answers};
 use crate::metrics::Metrics;
@@ -29,6 +30,7 @@ pub(super) struct ClaimKeeper {
     pub(super) store: Arc<dyn Store>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) visits: Arc<Visits>,
+    pub(super) lag: Arc<RuntimeLag>,
     pub(super) partitions: Arc<Partitions>,
     pub(super) lease: Duration,
     pub(super) is_ordered: bool,
@@ -46,6 +48,7 @@ impl Recurring for ClaimKeeper {
     async fn run_once(&mut self) -> Duration {
         let now = Instant::now();
         let overdue = self.visits.overdue(now);
+        self.visits.log_overdue(now, &self.lag);
         if let Some(since) = now.checked_sub(self.lease).filter(|_| !self.is_ordered) {
             // A lease after they should have ended: where order is kept, the next of the queue waits for them.
             let threads = tokio::runtime::Handle::current().metrics().num_workers();

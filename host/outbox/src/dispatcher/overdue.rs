@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
+use super::runtime_lag::RuntimeLag;
 use crate::event::{EventId, Fence};
 
 /// The event that each worker is handling, and when that must have ended.
@@ -36,14 +37,22 @@ impl Visits {
         Watched(visit)
     }
 
-    /// The deliveries whose visits should have ended before `now`. Each is logged once.
+    /// The deliveries whose visits should have ended before `now`.
     pub(super) fn overdue(&self, now: Instant) -> HashSet<(EventId, Option<Fence>)> {
-        let mut overdue = HashSet::new();
+        let of_visit =
+            |visit| lock(visit).as_ref().filter(|visited| visited.is_overdue(now)).map(|visited| (visited.id, visited.fence));
+        self.0.iter().filter_map(of_visit).collect()
+    }
+
+    /// Logs each visit once that should have ended before `now`. While the runtime lags, it logs none: a call that waits for a thread is
+    /// overdue too.
+    pub(super) fn log_overdue(&self, now: Instant, lag: &RuntimeLag) {
+        if lag.is_recent(now) {
+            return;
+        }
         for visit in &self.0 {
             let mut visit = lock(visit);
-            let Some(visited) = visit.as_mut().filter(|visited| visited.until.is_some_and(|until| until < now)) else {
-                continue;
-            };
+            let Some(visited) = visit.as_mut().filter(|visited| visited.is_overdue(now)) else { continue };
             if !std::mem::replace(&mut visited.logged, true) {
                 tracing::error!(
                     event.id = %visited.id,
@@ -51,26 +60,25 @@ impl Visits {
                      lease, and its worker is lost until it comes back"
                 );
             }
-            overdue.insert((visited.id, visited.fence));
         }
-        overdue
     }
-}
 
-impl Visits {
     /// The deliveries whose visits should have ended before `since`, and that may be made again: no other of their events is
     /// stuck as well, and of `threads` more than one is left beside those that are. An event that blocks one thread after the
     /// other must not get all of them.
     pub(super) fn to_repeat(&self, since: Instant, threads: usize) -> Vec<(EventId, Fence)> {
-        let is_stuck = |visited: &Visited| visited.until.is_some_and(|until| until < since);
-        let of_visit =
-            |visit| lock(visit).as_ref().filter(|visited| is_stuck(visited)).map(|visited| (visited.id, visited.fence));
-        let stuck: Vec<(EventId, Option<Fence>)> = self.0.iter().filter_map(of_visit).collect();
+        let stuck = self.overdue(since);
         if stuck.len() + 1 >= threads {
             return Vec::new();
         }
         let is_alone = |id: &EventId| stuck.iter().filter(|(other, _)| other == id).count() == 1;
         stuck.iter().filter(|(id, _)| is_alone(id)).filter_map(|(id, fence)| Some((*id, (*fence)?))).collect()
+    }
+}
+
+impl Visited {
+    fn is_overdue(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until < now)
     }
 }
 
@@ -98,6 +106,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::log_lines::LogLines;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -116,6 +125,26 @@ mod tests {
         assert_eq!(visits.overdue(start + 2 * SECOND), HashSet::from([(id("a"), fence)]));
         drop(watched);
         assert!(visits.overdue(start + 2 * SECOND).is_empty());
+    }
+
+    #[test]
+    fn visit_is_logged_once_and_not_while_the_runtime_lags() {
+        let (lines, visits, start) = (LogLines::of_this_thread(), Visits::new(1), Instant::now());
+        let lag = RuntimeLag::new(SECOND, start);
+        let watched = visits.begin(0, id("a"), None);
+        watched.until(start);
+
+        visits.log_overdue(start + 5 * SECOND, &lag);
+        assert!(lines.containing("blocks its thread").is_empty(), "the tick is missing");
+        lag.tick(start + 5 * SECOND);
+        visits.log_overdue(start + 5 * SECOND, &lag);
+        assert!(lines.containing("blocks its thread").is_empty(), "the tick was late");
+
+        lag.tick(start + 6 * SECOND);
+        for _ in 0..2 {
+            visits.log_overdue(start + 6 * SECOND, &lag);
+            assert_eq!(lines.containing("blocks its thread").len(), 1);
+        }
     }
 
     #[test]
