@@ -222,10 +222,10 @@ pub(super) fn names_loopback(host: &str, allowed: &[String]) -> bool {
     }
 }
 
-/// The name of an authority: `[::1]:8080` → `[::1]`.
+/// The name of an authority: `[::1]:8080` → `[::1]`. Text that is no port stays, so that no other host passes for the name before it.
 fn without_port(host: &str) -> &str {
-    match host.rfind(':') {
-        Some(colon) if !host[colon..].contains(']') => &host[..colon],
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     }
 }
@@ -291,6 +291,9 @@ mod tests {
             "192.168.1.5",
             "[::2]:80",
             "127.0.0.1@evil",
+            "localhost:80@evil",
+            "shop.example:evil.example",
+            "[::1]:80@evil",
             "2130706433",
             "0.0.0.0",
         ] {
