@@ -38,9 +38,6 @@ impl Bytes {
     pub(crate) fn read(open_dir: &OpenDir, file: &Path) -> Result<Self, LoadError> {
         let read = |source| LoadError::Read { file: file.to_owned(), source };
         let (mut opened, before) = open_dir.read(file.file_name().unwrap_or_default())?;
-        if !before.is_file() {
-            return Err(LoadError::NotAFile { file: file.to_owned() });
-        }
         if before.len() > MAX_FILE_BYTES {
             return Err(LoadError::TooLarge { file: file.to_owned(), bytes: before.len() });
         }

@@ -88,9 +88,13 @@ impl OpenDir {
         Some(metadata)
     }
 
-    /// Opens the file of this name for reading.
+    /// Opens the file of this name for reading. Refuses everything but a regular file: a pipe without a writer would read as empty.
     pub(crate) fn read(&self, name: &OsStr) -> Result<(File, Metadata), LoadError> {
-        self.walk(name, Want::Read)
+        let (file, metadata) = self.walk(name, Want::Read)?;
+        if !metadata.is_file() {
+            return Err(LoadError::NotAFile { file: self.path.join(name) });
+        }
+        Ok((file, metadata))
     }
 
     /// Whether there is anything of this name, be it a link that leads nowhere.

@@ -172,11 +172,14 @@ async fn a_pipe_or_a_huge_sparse_file_holds_nothing_up() {
     let dir = tempfile::tempdir().unwrap();
     answering(1_000).write(dir.path(), "mailer");
     fs::File::create(dir.path().join("huge.wasm")).unwrap().set_len(10 << 30).unwrap();
-    let pipe = dir.path().join("pipe.wasm");
-    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    answering(1_000).routes(&[("Order", "OrderArchived")]).write(dir.path(), "piped");
+    for pipe in ["pipe.wasm", "piped.toml"] {
+        assert!(std::process::Command::new("mkfifo").arg(dir.path().join(pipe)).status().unwrap().success());
+    }
     let listeners = Arc::new(Listeners::default());
     let plugins = Plugins::start(PluginsConfig::clone(&config(dir.path())), 1, listeners.clone()).await.unwrap();
     assert!(one(&plugins, "huge").error.unwrap().contains("10737418240 bytes"));
-    assert!(one(&plugins, "pipe").error.unwrap().contains("not a regular file"));
+    assert!(one(&plugins, "pipe").error.unwrap().contains("pipe.wasm is not a regular file"));
+    assert!(one(&plugins, "piped").error.unwrap().contains("piped.toml is not a regular file"));
     assert_eq!(answer(&listeners).await, Some(1_000));
 }
