@@ -95,6 +95,23 @@ fn a_host_whose_only_plugin_is_still_loading_says_so_and_not_that_it_has_no_list
 }
 
 #[test]
+fn refused_name_is_reported_without_a_warning_about_the_cache() {
+    let place = Place::migrated();
+    place.plugin("noop");
+    let plugins = place.path().join("plugins");
+    // A valid file name, and with what the cache would add to it too long for one.
+    fs::rename(plugins.join("noop.wasm"), plugins.join(format!("{}.wasm", "a".repeat(240)))).expect("can be renamed");
+    let cache = place.path().join("cache");
+    let mut host = place.host(&[("XDG_CACHE_HOME", cache.to_str().expect("a plain name"))]);
+    host.wait_until_it_said("the name is refused", |line| line.contains("1 to 64 letters, digits, `.`, `_` and `-`"));
+
+    host.signal("TERM");
+    let (_, said) = host.end();
+
+    assert!(!said.iter().any(|line| line.contains("cannot be used")), "{said:#?}");
+}
+
+#[test]
 fn a_host_without_a_required_plugin_delivers_but_is_ready_only_when_that_serves() {
     let place = Place::migrated();
     place.plugin("order-mailer");

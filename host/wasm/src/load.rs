@@ -343,7 +343,7 @@ pub(super) fn accepted(name: &str, file: &Path, digest: &str, written: &Manifest
 }
 
 /// A name that reads the same in logs, paths, metrics and sections of a configuration.
-fn is_plugin_name(name: &str) -> bool {
+pub(super) fn is_plugin_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 

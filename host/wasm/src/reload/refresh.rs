@@ -16,7 +16,7 @@ use crate::directory::file::Bytes;
 use crate::directory::open_dir::OpenDir;
 use crate::directory::{ManifestFile, Pair};
 use crate::error::LoadError;
-use crate::load::{Loaded, Parts, accepted};
+use crate::load::{Loaded, Parts, accepted, is_plugin_name};
 use crate::manifest::references::WrittenIn;
 use crate::private::last_good::Version;
 
@@ -251,6 +251,10 @@ impl Reloader {
     /// failure may pass. One that had more rights than the manifest gives that lies there now stays away: whoever took them back
     /// did so for every version. A manifest that cannot be read takes nothing back, as it does not while a host runs.
     async fn fall_back(&self, state: &mut State, found: &Found, name: &str, scan_of: ScanOf) {
+        // No version of it has ever served, and the file system may refuse the name of its notes.
+        if !is_plugin_name(name) {
+            return;
+        }
         let is_under_way = state.job.as_ref().is_some_and(|job| job.from == LoadedFrom::LastGood && job.name == name);
         let entry = entry(state, name);
         let Some(good) = self.last_good.clone().filter(|_| !is_under_way && entry.wants_last_good(Instant::now())) else {
