@@ -133,6 +133,28 @@ fn a_host_that_was_killed_is_missed_and_one_that_was_stopped_is_not() {
 }
 
 #[test]
+fn a_host_whose_process_holds_its_session_without_a_lease_is_not_called_gone() {
+    const ID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let place = place();
+    place.order("due", "42");
+    place.sql(&format!(
+        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, room, session)
+         VALUES ('shop/{ID}', 'shop 1', 'multi_node', '0.1.0', 1, (unixepoch() - 50) * 1000000, 1, 1)"
+    ));
+    let session = fs::File::create(place.path().join(format!("outbox.db-session-{ID}"))).expect("made");
+    session.lock().expect("locks");
+    let findings_of = |check: &str| found(&place.run(&["doctor", "--output", "json"]), check);
+
+    let (nodes, pending) = (findings_of("nodes"), findings_of("pending"));
+
+    assert!(nodes.contains("\"fault\": \"shop 1 is running, but its lease ended"), "{nodes}");
+    assert!(!nodes.contains("vanished") && !pending.contains("no host"), "{nodes}{pending}");
+    drop(session);
+    let (nodes, pending) = (findings_of("nodes"), findings_of("pending"));
+    assert!(nodes.contains("shop 1 vanished") && pending.contains("no host that delivers is running"), "{nodes}{pending}");
+}
+
+#[test]
 fn due_events_that_nobody_delivers_are_found_at_once() {
     let place = place();
     place.order("due", "42");

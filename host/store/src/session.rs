@@ -35,6 +35,16 @@ pub trait SessionStore: Send + Sync {
     /// The database's own. A repeat is safe.
     async fn free_sessions(&self, owner: &OwnerId) -> Result<Vec<String>, StoreError>;
 
+    /// Owners that said that they have a session, whose leases have ended within the last day, and whose processes hold their locks at this
+    /// moment: they cannot write their heartbeats, or are frozen. Writes nothing. Empty if the lock belongs to a connection, because a
+    /// server may keep the lock after the process has ended.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
+    async fn held_without_lease(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// Ends the lease of a host whose lock is free, so that its partitions are free. They keep its name, so that the host that takes them
     /// knows that they were abandoned. Rows that it claimed stay claimed. Does nothing if the lock is held, if the host says by now
     /// that it has no session. Returns whether the lease was ended.

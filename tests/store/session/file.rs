@@ -9,7 +9,7 @@ use outbox::{SqliteStore, StoreError};
 use support::{Harness, Sqlite};
 
 use super::{free, held, names, serving};
-use crate::common::owner;
+use crate::common::{LEASE, MOMENT, owner};
 
 /// Where a session of this owner has its file.
 fn file(db: &Sqlite, owner: &OwnerId) -> PathBuf {
@@ -68,6 +68,23 @@ async fn the_file_of_a_killed_host_is_free_and_removed_when_it_is_abandoned() {
 
     assert!(!file(&db, &gone).exists());
     assert!(db.file().exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_whose_lease_has_ended_and_whose_process_holds_its_file_is_named() {
+    let db = Sqlite::fresh().await;
+    let store = db.sqlite();
+    let one = serving(&store, "one", 2).await;
+    serving(&store, "gone", 2).await;
+    let without_lease = async || store.held_without_lease().await.expect("looks");
+    let session = held(&store, &one).await;
+    assert!(without_lease().await.is_empty(), "its lease has not ended");
+
+    db.let_pass(LEASE + MOMENT).await;
+
+    assert_eq!(without_lease().await, names(&[&one]));
+    session.end().await;
+    assert!(without_lease().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,7 +18,7 @@ use outbox::why::{Change, Scope, preceding_change};
 use crate::config::Settings;
 pub(super) use breakers::breakers;
 pub(super) use events::{dead, events, overdue, retries, waits};
-pub(super) use hosts::{aside, clocks, nodes, vanished};
+pub(super) use hosts::{aside, clocks, nodes, vanished, without_lease};
 pub(super) use plugins::{plugins, served_elsewhere};
 pub(super) use routes::{Here, routes};
 pub(super) use served::{lower_plugin_severities, served_by_hosts};

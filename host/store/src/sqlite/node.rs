@@ -55,7 +55,7 @@ const PEERS: &str = "
 SELECT label, room, CASE WHEN octet_length(listeners) <= ?4 THEN listeners END AS listeners FROM outbox_event_node
 WHERE alive_until > ?1 AND owner <> ?2 AND mode = ?3 ORDER BY owner LIMIT ?5";
 
-const DAY: i64 = 24 * 3_600 * 1_000_000;
+pub(super) const DAY: i64 = 24 * 3_600 * 1_000_000;
 
 #[async_trait]
 impl NodeStore for SqliteStore {

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use outbox_event::OwnerId;
 
 use super::error::failed;
+use super::node::DAY;
 use super::session_file::{HeldFile, SessionFile};
 use super::{Run, SqliteStore, TransactionalStore};
 use crate::row::Named;
@@ -14,6 +15,11 @@ use crate::{Session, SessionStore, StoreError};
 const WITH_SESSION: &str = "
 SELECT owner FROM outbox_event_node
 WHERE session = 1 AND owner <> ?1 AND alive_until > ?2 ORDER BY owner";
+
+/// Owners without a lease whose locks may be held. ?1 now, ?2 the oldest end of a lease.
+const WITHOUT_LEASE: &str = "
+SELECT owner FROM outbox_event_node
+WHERE session = 1 AND alive_until <= ?1 AND alive_until >= ?2 ORDER BY owner";
 
 /// ?1 the owner that is gone.
 const HAS_SESSION: &str = "SELECT owner FROM outbox_event_node WHERE owner = ?1 AND session = 1";
@@ -41,6 +47,14 @@ impl SessionStore for SqliteStore {
         let statement = self.statement(WITH_SESSION).bind(owner.as_str()).bind(self.now_micros());
         let mut owners = self.read_all(LOOK, statement, |row| row.string("owner")).await?;
         owners.retain(|owner| self.session_file(owner).is_some_and(|file| file.is_free()));
+        Ok(owners)
+    }
+
+    async fn held_without_lease(&self) -> Result<Vec<String>, StoreError> {
+        let now = self.now_micros();
+        let statement = self.statement(WITHOUT_LEASE).bind(now).bind(now.saturating_sub(DAY));
+        let mut owners = self.read_all("look for hosts without a lease", statement, |row| row.string("owner")).await?;
+        owners.retain(|owner| self.session_file(owner).is_some_and(|file| file.is_held()));
         Ok(owners)
     }
 

@@ -45,7 +45,12 @@ impl SessionFile {
 
     /// Whether nobody holds it. What cannot be looked at is not free.
     pub(super) fn is_free(&self) -> bool {
-        !matches!(self.look(), Look::Held)
+        matches!(self.look(), Look::NotThere | Look::Left(_))
+    }
+
+    /// Whether a process holds it. False if that is unknown.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.look(), Look::Held)
     }
 
     /// Removes a file that a host left behind, and nothing else.
@@ -61,19 +66,25 @@ impl SessionFile {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::NotThere,
             Ok(metadata) if metadata.is_file() => {}
-            _ => return Look::Held,
+            _ => return Look::Unknown,
         }
         match File::open(&self.path) {
-            Ok(file) if is_at(&file, &self.path) && file.try_lock_shared().is_ok() => Look::Left(file),
-            _ => Look::Held,
+            Ok(file) if is_at(&file, &self.path) => match file.try_lock_shared() {
+                Ok(()) => Look::Left(file),
+                Err(TryLockError::WouldBlock) => Look::Held,
+                Err(TryLockError::Error(_)) => Look::Unknown,
+            },
+            _ => Look::Unknown,
         }
     }
 }
 
 /// What a file says of the session of its owner.
 enum Look {
-    /// It is there, or cannot be looked at.
+    /// A process holds its lock.
     Held,
+    /// It cannot be opened or locked, or is no file.
+    Unknown,
     /// The session ended, or there was none.
     NotThere,
     /// The owner went without removing it. Locked until this is dropped.

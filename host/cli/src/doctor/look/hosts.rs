@@ -79,6 +79,25 @@ pub(in crate::doctor) fn vanished(nodes: &[NodeRecord], now: Timestamp, lease: D
     Some(Finding::warning("nodes", what.join("\n"), fix))
 }
 
+/// Live hosts whose leases have ended: their processes hold the locks of their sessions.
+pub(in crate::doctor) fn without_lease(nodes: &[NodeRecord], now: Timestamp) -> Option<Finding> {
+    let without: Vec<&NodeRecord> = nodes.iter().filter(|node| node.alive && node.alive_until <= now).collect();
+    if without.is_empty() {
+        return None;
+    }
+    let one = |node: &&NodeRecord| {
+        let ended = relative_to(node.alive_until, now);
+        format!("{} is running, but its lease ended {ended}: it cannot write its heartbeat, or it is frozen", node.label)
+    };
+    let mut what: Vec<String> = without.iter().take(LISTED).map(one).collect();
+    if without.len() > LISTED {
+        what.push(format!("and {} more", without.len() - LISTED));
+    }
+    let fix = "look for a program that keeps the database locked, and for free space on its disk; the host then continues by itself. \
+               A restart of the host, or another host, delivers its events in flight again";
+    Some(Finding::fault("nodes", what.join("\n"), fix))
+}
+
 /// Live hosts whose clocks differ from the database's.
 pub(in crate::doctor) fn clocks(nodes: &[NodeRecord]) -> Option<Finding> {
     let live = nodes.iter().filter(|node| node.alive);
