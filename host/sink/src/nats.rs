@@ -5,11 +5,10 @@
 //! subject is read by others but kept by no stream, until its time is over.
 
 mod config;
+mod denied;
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::header::{HeaderName, HeaderValue};
@@ -20,6 +19,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 pub use config::NatsConfig;
+use denied::Denied;
 
 use super::batching::{Batch, Limits, Link, PLACES};
 use super::connection::Connection;
@@ -34,9 +34,6 @@ const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: PLACES
 const MAX_READ: u64 = 16 << 20;
 /// How often it is looked at how many they are.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// The most subjects that are remembered as forbidden.
-const MAX_FORBIDDEN: usize = 1_000;
 
 /// Whether a character may not stand in a subject to publish to. Dots may, in the operator's text.
 fn is_no_token(c: char) -> bool {
@@ -66,41 +63,7 @@ struct Open {
     /// Becomes true when the connection is gone. The client is not used after that: it would keep messages for a server that
     /// may never come back, and the answers to messages that were sent would never arrive.
     lost: watch::Receiver<bool>,
-    forbidden: Forbidden,
-}
-
-/// The subjects that this user may not publish to, or not subscribe to. The server says so once for each message, and then does not answer it.
-#[derive(Clone, Debug, Default)]
-struct Forbidden(Arc<Mutex<HashSet<String>>>);
-
-impl Forbidden {
-    /// Notes the subject of an error such as `Permissions Violation for Publish to "orders.7"`. Source: nats-server, server/client.go.
-    fn note(&self, error: &str) {
-        let Some(("Permissions Violation for Publish to ", rest) | ("Permissions Violation for Subscription to ", rest)) =
-            error.split_once('"')
-        else {
-            return;
-        };
-        let subject = rest.split('"').next().unwrap_or_default();
-        let mut subjects = self.lock();
-        if subjects.len() < MAX_FORBIDDEN {
-            subjects.insert(subject.to_owned());
-        }
-    }
-
-    /// Whether this user may not publish to the subject.
-    fn contains(&self, subject: &str) -> bool {
-        self.lock().contains(subject)
-    }
-
-    /// The subject at which the client waits for answers, if this user may not subscribe to it.
-    fn inbox(&self) -> Option<String> {
-        self.lock().iter().find(|subject| subject.starts_with(INBOX)).cloned()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    denied: Denied,
 }
 
 impl Open {
@@ -109,19 +72,19 @@ impl Open {
         !*self.lost.borrow() && self.lost.has_changed().is_ok()
     }
 
-    /// Waits until the deadline. Returns whether the server was silent for the last three quarters of this timeout.
-    async fn is_silent(&self, timeout: Duration, deadline: Instant) -> bool {
+    /// Waits until the deadline. Returns whether the server was silent for the last three quarters of this timeout; `None` if connecting
+    /// took too long to tell.
+    async fn is_silent(&self, timeout: Duration, deadline: Instant) -> Option<bool> {
         let statistics = self.client.statistics();
         let read = || statistics.in_bytes.load(Ordering::Relaxed);
         let Some(from) = deadline.checked_sub(timeout / 4 * 3).filter(|from| *from >= Instant::now()) else {
-            // Connecting took too long to tell.
             tokio::time::sleep_until(deadline.into()).await;
-            return false;
+            return None;
         };
         tokio::time::sleep_until(from.into()).await;
         let before = read();
         tokio::time::sleep_until(deadline.into()).await;
-        read() == before
+        Some(read() == before)
     }
 
     /// Waits until the server has sent more than an answer can be, and has not ended it. The client would keep all of it.
@@ -149,8 +112,8 @@ impl Nats {
 
     async fn connect(&self) -> Result<Open, SinkError> {
         let (is_lost, lost) = watch::channel(false);
-        let forbidden = Forbidden::default();
-        let to_note = forbidden.clone();
+        let denied = Denied::default();
+        let to_note = denied.clone();
         let urls: Vec<&str> = self.config.url.split(',').map(str::trim).collect();
         let options = self.config.options().map_err(SinkError::down)?;
         let options = options
@@ -178,25 +141,29 @@ impl Nats {
             let reason = tls::reason(&error, self.config.ca_file.as_deref());
             SinkError::down(format!("NATS at {} cannot be connected to: {reason}", self.config.target()))
         })?;
-        Ok(Open { client, lost, forbidden })
+        Ok(Open { client, lost, denied })
     }
 
     async fn publish(&self, open: &Open, message: &Message, deadline: Instant) -> Result<(), SinkError> {
         let subject = self.subject(message)?;
         let request = Request::new().payload(message.body.clone()).headers(headers(message)).timeout(None);
         let mut lost = open.lost.clone();
+        // The server says it again if it still denies the subject.
+        open.denied.forget(&subject);
         let answer = tokio::select! {
             answer = open.client.send_request(subject.clone(), request) => answer,
             _ = lost.wait_for(|lost| *lost) => return Err(self.lost()),
+            () = open.denied.noted(&subject) => return Err(self.denied(&subject)),
             // A silent server answers no message, so none of them has failed.
-            is_silent = open.is_silent(self.config.timeout, deadline) => {
-                if is_silent {
+            is_silent = open.is_silent(self.config.timeout, deadline) => return Err(match is_silent {
+                Some(true) => {
                     // The next batch connects anew, perhaps to another server.
                     self.cut_off();
-                    return Err(self.silent());
+                    self.silent()
                 }
-                return Err(self.unanswered(open, &subject));
-            }
+                Some(false) => self.unanswered(open, &subject),
+                None => self.silent(),
+            }),
         };
         match answer {
             Ok(answer) => kept(&answer.payload, &subject),
@@ -246,23 +213,23 @@ impl Nats {
 
     /// The server answers pings, but there was no answer for this message; others may be confirmed.
     fn unanswered(&self, open: &Open, subject: &str) -> SinkError {
-        let target = self.config.target();
-        if open.forbidden.contains(subject) {
-            let subject = quoted(subject);
-            return SinkError::closed(format!(
-                "NATS at {target} does not let this host publish to the subject {subject}; grant it there"
-            ));
-        }
-        if let Some(inbox) = open.forbidden.inbox() {
-            let inbox = quoted(&inbox);
+        if let Some(inbox) = open.denied.inbox() {
             return SinkError::down(format!(
-                "NATS at {target} does not let this host subscribe to {inbox}, where it waits for answers; grant {INBOX}>"
+                "NATS at {} does not let this host subscribe to {}, where it waits for answers; grant {INBOX}>",
+                self.config.target(),
+                quoted(&inbox)
             ));
         }
         SinkError::failed(format!(
             "no stream of JetStream confirmed the subject {}: perhaps none takes it, or this user may not publish there",
             quoted(subject)
         ))
+    }
+
+    fn denied(&self, subject: &str) -> SinkError {
+        let target = self.config.target();
+        let subject = quoted(subject);
+        SinkError::closed(format!("NATS at {target} does not let this host publish to the subject {subject}; grant it there"))
     }
 
     fn silent(&self) -> SinkError {
@@ -390,20 +357,6 @@ mod tests {
         for waits in [&full[..], &quota[..]] {
             assert!(matches!(kept(waits, "a"), Err(SinkError::Closed { .. })), "{waits:?}");
         }
-    }
-
-    #[test]
-    fn subjects_that_the_server_forbids_are_remembered() {
-        let forbidden = Forbidden::default();
-        forbidden.note("Permissions Violation for Publish to \"orders.7\"");
-        forbidden.note("Maximum Connections Exceeded");
-        assert!(forbidden.contains("orders.7") && !forbidden.contains("orders.8"));
-        assert_eq!(forbidden.inbox(), None);
-        forbidden.note("Permissions Violation for Subscription to \"_INBOX.a.*\"");
-        assert_eq!(forbidden.inbox(), Some("_INBOX.a.*".to_owned()));
-
-        (0..2 * MAX_FORBIDDEN).for_each(|number| forbidden.note(&format!("Permissions Violation for Publish to \"{number}\"")));
-        assert_eq!(forbidden.lock().len(), MAX_FORBIDDEN);
     }
 
     #[test]
