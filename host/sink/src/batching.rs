@@ -50,6 +50,18 @@ pub(super) trait Link: Send + Sync + 'static {
         None
     }
 
+    /// Whether this host connects to the own server of each destination, so that a destination may be unavailable to this host alone. Else one
+    /// broker answers for all destinations: it gives every host the same answer, unless hosts are connected to different servers of a divided
+    /// cluster.
+    fn reaches_each_destination(&self) -> bool {
+        false
+    }
+
+    /// Whether the link counts destinations that are closed: [`open_breakers`](Self::open_breakers).
+    fn counts_closed(&self) -> bool {
+        false
+    }
+
     /// Whether no message may overtake one that was sent before it. A link that replaces this one then waits for its batches.
     fn is_ordered(&self) -> bool {
         true
@@ -132,6 +144,10 @@ struct Caller {
     unavailable: Option<Arc<UnavailableReceivers>>,
     /// Whether the operator decides about the message's destination.
     has_trusted_destination: bool,
+    /// See [`Link::reaches_each_destination`].
+    reaches_each_destination: bool,
+    /// See [`Link::counts_closed`].
+    link_counts_closed: bool,
     /// The place of the message, and of a share too where there is one.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
@@ -140,13 +156,20 @@ impl Caller {
     /// Gives the place back, too. A caller that has gone away does not get its answer.
     fn hear(self, answer: Answer) {
         let now = Instant::now();
-        let answer = match self.permit {
-            Some(permit) => permit.judge(answer, now),
-            None => answer,
+        let answer = match (self.permit, answer) {
+            (Some(permit), answer) => permit.judge(answer, now),
+            (None, Err(SinkError::Unavailable { reason, .. })) if !self.reaches_each_destination => {
+                Err(SinkError::Closed { reason })
+            }
+            (None, answer) => answer,
         };
         if let Some(unavailable) = &self.unavailable {
             // The link counts the receivers that it lets rest.
-            let is_counted_by_link = matches!(answer, Err(SinkError::Unavailable { retry_after: Some(_), .. }));
+            let is_counted_by_link = match answer {
+                Err(SinkError::Unavailable { retry_after, .. }) => retry_after.is_some(),
+                Err(SinkError::Closed { .. }) => self.link_counts_closed,
+                _ => false,
+            };
             unavailable.note(&answer, self.has_trusted_destination && !is_counted_by_link, now);
         }
         let _ = self.answer.send(answer);
@@ -238,7 +261,15 @@ impl Batching {
         let (answer, answered) = oneshot::channel();
         let unavailable = receiver.is_none().then(|| self.unavailable.clone());
         let has_trusted_destination = message.trusts_subject || message.subject.is_empty();
-        let caller = Caller { answer, permit: None, unavailable, has_trusted_destination, _places: places };
+        let caller = Caller {
+            answer,
+            permit: None,
+            unavailable,
+            has_trusted_destination,
+            reaches_each_destination: self.link.reaches_each_destination(),
+            link_counts_closed: self.link.counts_closed(),
+            _places: places,
+        };
         let job = Job { message: message.clone(), caller, receiver, give_up_at };
         // There is room: whatever is in the channel has a place.
         self.jobs.try_send(job).map_err(|_| self.stopped())?;

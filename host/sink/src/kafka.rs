@@ -232,6 +232,14 @@ impl Link for Kafka {
         self.topic(message).ok()
     }
 
+    fn reaches_each_destination(&self) -> bool {
+        true
+    }
+
+    fn counts_closed(&self) -> bool {
+        true
+    }
+
     fn open_breakers(&self) -> OpenBreakers {
         OpenBreakers::of_receivers(self.resting().names(Instant::now()))
     }

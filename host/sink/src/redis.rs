@@ -403,6 +403,10 @@ impl Link for Redis {
         Some(self.stream(message))
     }
 
+    fn reaches_each_destination(&self) -> bool {
+        true
+    }
+
     fn open_breakers(&self) -> OpenBreakers {
         self.nodes.breakers().open()
     }

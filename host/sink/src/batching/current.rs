@@ -90,6 +90,14 @@ impl Link for Current {
         self.get().destination(message)
     }
 
+    fn reaches_each_destination(&self) -> bool {
+        self.get().reaches_each_destination()
+    }
+
+    fn counts_closed(&self) -> bool {
+        self.get().counts_closed()
+    }
+
     fn is_ordered(&self) -> bool {
         self.get().is_ordered()
     }

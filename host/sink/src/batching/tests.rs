@@ -23,6 +23,8 @@ struct State {
     started: Notify,
     is_down: std::sync::atomic::AtomicBool,
     is_unordered: std::sync::atomic::AtomicBool,
+    is_broker: std::sync::atomic::AtomicBool,
+    counts_closed: std::sync::atomic::AtomicBool,
     cut_off: std::sync::atomic::AtomicBool,
 }
 
@@ -55,6 +57,14 @@ impl Link for Told {
         if is_silent {
             std::future::pending::<()>().await;
         }
+    }
+
+    fn reaches_each_destination(&self) -> bool {
+        !self.0.is_broker.load(SeqCst)
+    }
+
+    fn counts_closed(&self) -> bool {
+        self.0.counts_closed.load(SeqCst)
     }
 
     fn is_ordered(&self) -> bool {
@@ -133,6 +143,30 @@ async fn receiver_that_its_link_counts_is_no_outage_of_the_sink() {
     assert_eq!(sink.unavailable.outage(), None);
     assert!(sink.send(&[message("full")]).await[0].is_err());
     assert!(sink.unavailable.outage().is_some(), "the link does not count this one");
+}
+
+#[tokio::test]
+async fn destination_that_is_closed_is_no_outage_of_the_sink_if_the_link_counts_it() {
+    let told = Told::default();
+    told.0.counts_closed.store(true, SeqCst);
+    let sink = sink(&told, MINUTE, ONE);
+    let a_minute_ago = Instant::now().checked_sub(MINUTE).expect("the machine is up");
+    sink.unavailable.note(&Err(SinkError::closed("the topic is missing")), true, a_minute_ago);
+
+    assert!(sink.send(&[message("full")]).await[0].is_err());
+    assert_eq!(sink.unavailable.outage(), None);
+}
+
+#[tokio::test]
+async fn messages_that_a_broker_did_not_answer_are_those_of_a_destination_that_is_closed_to_every_host() {
+    let told = Told::default();
+    let sink = sink(&told, MINUTE, ONE);
+    for (is_broker, id) in [(false, "down"), (true, "down")] {
+        told.0.is_broker.store(is_broker, SeqCst);
+        let answers = sink.send(&[message("a"), message(id)]).await;
+        assert_eq!(matches!(answers[1], Err(SinkError::Closed { .. })), is_broker, "{answers:?}");
+        assert_eq!(matches!(answers[1], Err(SinkError::Unavailable { .. })), !is_broker, "{answers:?}");
+    }
 }
 
 #[tokio::test]
