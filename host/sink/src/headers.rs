@@ -5,8 +5,9 @@ use super::Message;
 /// Carries the event's id in every message. Source: requirement R-46.
 pub(super) const EVENT_ID: &str = "event-id";
 
-/// The headers that the host sets. A message's header of the same [`folded`] name is left out.
-const OWN: [&str; 7] = [EVENT_ID, "event-type", "aggregate-type", "aggregate-id", "tenant-id", "occurred-at", "content-type"];
+/// The headers that the host sets. A message's header of the same name is left out.
+pub(super) const OWN: [&str; 7] =
+    [EVENT_ID, "event-type", "aggregate-type", "aggregate-id", "tenant-id", "occurred-at", "content-type"];
 
 /// The host's own headers for a message: the event's id, and the event's other fields where the event is known.
 pub(super) fn own(message: &Message) -> Vec<(&'static str, String)> {
@@ -26,11 +27,12 @@ pub(super) fn own(message: &Message) -> Vec<(&'static str, String)> {
 pub(super) fn carried(message: &Message, steers: impl Fn(&str) -> bool) -> impl Iterator<Item = (&str, &str)> {
     let pairs = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     pairs.filter(move |(name, _)| {
-        !name.is_empty() && !OWN.contains(&folded(name).as_str()) && !steers(&name.to_ascii_lowercase())
+        !name.is_empty() && !OWN.iter().any(|own| own.eq_ignore_ascii_case(name)) && !steers(&name.to_ascii_lowercase())
     })
 }
 
 /// A name as receivers behind CGI or WSGI compare it: without case, and with one character for all that are not alphanumeric.
+#[cfg(feature = "http")]
 pub(super) fn folded(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect()
 }
@@ -81,7 +83,7 @@ mod tests {
             event: None,
         };
         let carried: Vec<&str> = carried(&message, |name| name.starts_with("nats-")).map(|(name, _)| name).collect();
-        assert_eq!(carried, ["traceparent"]);
+        assert_eq!(carried, ["tenant_id", "aggregate.type", "traceparent"]);
         assert_eq!(own(&message), [("event-id", message.event_id.to_string())]);
     }
 

@@ -36,7 +36,7 @@ use sign::Signer;
 use super::batching::{Batch, Link};
 use super::breaker::OpenBreakers;
 use super::cloud_event::{CloudEvent, STRUCTURED};
-use super::headers::{carried, encoded, folded, own, printable, token};
+use super::headers::{OWN, carried, encoded, folded, own, printable, token};
 use super::kind::Kind;
 use super::receiver::Receiver;
 use super::rests::Rests;
@@ -123,7 +123,7 @@ impl Http {
         let mut headers = HeaderMap::new();
         let is_reserved = |name: &str| {
             let name = folded(name);
-            steers(&name) || self.operators.contains(&name)
+            steers(&name) || OWN.contains(&name.as_str()) || self.operators.contains(&name)
         };
         for (name, value) in carried(message, is_reserved) {
             put(&mut headers, &token(name), &printable(value));
@@ -193,6 +193,10 @@ impl Link for Http {
     /// With a path, a receiver that is away is away for all hosts, and may get its messages from one of them.
     fn destination<'m>(&self, _message: &'m Message) -> Option<Cow<'m, str>> {
         self.config.path.is_none().then_some(Cow::Borrowed(""))
+    }
+
+    fn reaches_each_destination(&self) -> bool {
+        true
     }
 
     /// Each message is a request of its own.
