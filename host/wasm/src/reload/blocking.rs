@@ -17,15 +17,15 @@ impl<T: Send + 'static> Blocking<T> {
         Self { timeout, running: None }
     }
 
-    /// Runs the work. `None` if it does not end within the timeout, or if earlier work still hangs: then this work does not begin, so
-    /// that a file system that hangs takes one thread.
+    /// Runs the work, or returns the result of earlier work that took too long. `None` if it does not end within the timeout, or if earlier
+    /// work still hangs: then this work does not begin, so that a file system that hangs takes one thread.
     ///
     /// # Errors
     /// If the work panicked.
     pub(crate) async fn run(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Option<Result<T, JoinError>> {
         if self.running.is_some() {
-            // The result of earlier work is out of date.
-            drop(self.ended().await?);
+            // It may be out of date. The next run finds what has changed since.
+            return self.ended().await;
         }
         self.running = Some(tokio::task::spawn_blocking(work));
         self.ended().await
