@@ -66,8 +66,14 @@ impl SessionStore for MySqlStore {
     async fn hold_session(&self, owner: &OwnerId) -> Result<Option<Box<dyn Session>>, StoreError> {
         let lock = self.statement(TAKE_LOCK).bind(owner.as_str());
         let taking = async {
-            // First of all, before the host's other connections are as many as this user may have.
-            drop(self.keeper.pool().acquire().await);
+            // First of all, before the host's other connections are as many as this user may have. One that is open may be busy or stuck.
+            if self.keeper.pool().size() == 0 {
+                drop(
+                    self.connector
+                        .ask_pool(self.keeper.pool(), |pool: sqlx::MySqlPool| async move { pool.acquire().await })
+                        .await,
+                );
+            }
             let mut connection = opened_as_in(&self.keeper.pool(), &self.connector).await?;
             if sqlx::query(MANY_WRITERS).fetch_optional(&mut connection).await?.is_some() {
                 return Ok(None);

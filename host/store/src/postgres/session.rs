@@ -114,8 +114,12 @@ impl SessionStore for PostgresStore {
         }
         let lock = self.statement(TAKE_LOCK).bind(owner.as_str());
         let taking = async {
-            // First of all, before the host's other connections are as many as this user may have.
-            drop(self.keeper.pool().acquire().await);
+            // First of all, before the host's other connections are as many as this user may have. One that is open may be busy or stuck.
+            if self.keeper.pool().size() == 0 {
+                drop(
+                    self.connector.ask_pool(self.keeper.pool(), |pool: sqlx::PgPool| async move { pool.acquire().await }).await,
+                );
+            }
             let mut connection = opened_as_in(&self.keeper.pool(), &self.connector).await?;
             connection.execute(KEEP_ALIVE).await?;
             connection.execute(TIMEOUTS).await?;
