@@ -67,7 +67,11 @@ impl Settler {
                     if may_be_of_rows && events > 1 && !is_over {
                         if is_held_up(&error) {
                             trying.note_division(events, &error);
-                            self.batch_size.note_held_up(rest.divide_last(batch));
+                            let part = rest.divide_last(batch);
+                            // A lock is one of single rows, and outcomes that wait apart say nothing about the table.
+                            if round == Round::First && matches!(error, StoreError::TimedOut { .. }) {
+                                self.batch_size.note_held_up(part);
+                            }
                         } else {
                             rest.halve_next(batch);
                         }
