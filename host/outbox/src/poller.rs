@@ -177,7 +177,9 @@ impl Poller {
 /// the poller does not hang, and the wait shows nothing about its reads.
 async fn flush(settler: &BufferedHandle, flushes: &Pulse, of_turns: [&Pulse; 2]) {
     flushes.beat();
-    while tokio::time::timeout(LOOK_FOR_ROOM_EVERY, settler.flush()).await.is_err() {
+    // One future: a dropped one loses its place in the queue for the settler.
+    let mut flushed = std::pin::pin!(settler.flush());
+    while tokio::time::timeout(LOOK_FOR_ROOM_EVERY, flushed.as_mut()).await.is_err() {
         flushes.failed();
         of_turns.into_iter().for_each(Pulse::repeat);
     }
