@@ -35,8 +35,8 @@ pub(super) struct ClaimKeeper {
     pub(super) lease: Duration,
     pub(super) is_ordered: bool,
     pub(super) metrics: Arc<Metrics>,
-    /// By `seq`, the rows whose claims the database refuses to renew.
-    pub(super) refused: Refusals<u64>,
+    /// The claims that the database refuses to renew.
+    pub(super) refused: Refusals<Fence>,
     pub(super) outage: Outage,
 }
 
@@ -55,19 +55,19 @@ impl Recurring for ClaimKeeper {
             let stuck = self.visits.to_repeat(since, threads);
             stuck.iter().for_each(|(id, fence)| self.in_flight.give_up(id, *fence));
         }
-        let resting: HashSet<u64> = self.refused.resting(now).into_iter().collect();
+        let resting: HashSet<Fence> = self.refused.resting(now).into_iter().collect();
         let is_left_out = |(id, fence): &(EventId, Fence)| {
-            overdue.contains(&(*id, Some(*fence))) || resting.contains(&fence.sequence) || self.partitions.lets_claims_end()
+            overdue.contains(&(*id, Some(*fence))) || resting.contains(fence) || self.partitions.lets_claims_end()
         };
         let mut held = self.in_flight.held();
         held.retain(|claim| !is_left_out(claim));
         // Neighbours in the table are renewed together, and which claims a batch has does not depend on a hash.
         held.sort_unstable_by_key(|(_, fence)| fence.sequence);
         // Claims that the database refused before come last: finding them again takes time.
-        let (refused, others): (Vec<_>, Vec<_>) = held.into_iter().partition(|(_, fence)| self.refused.knows(&fence.sequence));
-        let mut all = Ok(());
+        let (refused, others): (Vec<_>, Vec<_>) = held.into_iter().partition(|(_, fence)| self.refused.knows(fence));
+        let (mut all, mut is_any_renewed) = (Ok(()), false);
         for claims in others.chunks(BATCH).chain(refused.chunks(BATCH)) {
-            all = self.renew_each(claims).await.and(all);
+            all = self.renew_each(claims, &mut is_any_renewed).await.and(all);
         }
         let renewed = self.outage.note(
             all,
@@ -81,12 +81,19 @@ impl Recurring for ClaimKeeper {
 impl ClaimKeeper {
     /// Renews claims. If the database refuses some of them, because a trigger or a constraint of the table does, or if one of them ends the
     /// connection, halving finds them, and the others are renewed. Returns the error of claims that were not tried.
-    async fn renew_each(&self, claims: &[(EventId, Fence)]) -> Result<(), StoreError> {
+    async fn renew_each(&self, claims: &[(EventId, Fence)], is_any_renewed: &mut bool) -> Result<(), StoreError> {
         // The others would end before the next renewals, however many are refused.
         let mut halving = Halving::new(claims).finding_up_to(self.refused.free_places());
+        if *is_any_renewed {
+            // The table takes renewals: what fails alone is refused.
+            halving.accepted();
+        }
         while let Some(part) = halving.next_part() {
             match self.renew(part).await {
-                Ok(true) => halving.accepted(),
+                Ok(true) => {
+                    *is_any_renewed = true;
+                    halving.accepted();
+                }
                 Ok(false) => {}
                 Err(error) => {
                     self.metrics.db_error(&error);
@@ -96,7 +103,7 @@ impl ClaimKeeper {
         }
         let Halved { refused, failed } = halving.end();
         for ((id, fence), error) in refused {
-            if self.refused.refuse(fence.sequence, Instant::now()) {
+            if self.refused.refuse(*fence, Instant::now()) {
                 tracing::error!(
                     event.id = %id, event.sequence = fence.sequence, error = %crate::chain(&error),
                     "the database refuses to renew the claim of an event; other claims are renewed"
@@ -116,7 +123,7 @@ impl ClaimKeeper {
         for (id, fence) in claims.iter().filter(|(_, fence)| !locked.contains(&fence.sequence)) {
             self.in_flight.renewed(*id, *fence, held.contains(&fence.sequence).then_some(end));
         }
-        self.refused.accepted(held.iter().copied());
+        self.refused.accepted(fences.iter().filter(|fence| held.contains(&fence.sequence)).copied());
         Ok(!held.is_empty())
     }
 }
