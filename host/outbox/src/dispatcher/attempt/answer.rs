@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::begin::{Begun, give_back_paused};
 use super::{Attempt, Target};
-use crate::listener::{Outcome, RegistryEntry, Reply, waits_for_one};
+use crate::listener::{Cause, Failure, FailureKind, Outcome, RegistryEntry, Reply, waits_for_one};
 
 /// The answer of the listener, or the outcome that replaces it.
 pub(super) struct Answered {
@@ -56,6 +56,14 @@ impl Attempt<'_> {
                 entry.gave_back(reply.destination, &reason, Instant::now());
             }
             return Some(Outcome::Busy { after: admittance.no_call(after, Instant::now()), reason }.into());
+        }
+        // The event is given up because its sink was away for too long, which says no more about the listener than a wait for the sink.
+        if let Outcome::Failed(Failure { kind: FailureKind::Unrecoverable, cause: Cause::Sink, message }) = &reply.outcome {
+            if reply.is_stalled {
+                entry.gave_back(reply.destination, message, Instant::now());
+            }
+            drop(admittance);
+            return Some(reply);
         }
         let broken = match &reply.outcome {
             Outcome::Failed(failure) if failure.cause.is_breakage() => Some(failure.cause),
