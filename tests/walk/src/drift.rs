@@ -49,6 +49,11 @@ impl Drift {
         self.steps.iter().flatten().filter(move |(at, _)| *at <= elapsed).map(|(_, by)| *by)
     }
 
+    /// Whether it runs at another speed than this one.
+    pub(crate) fn drifts_from(&self, other: &Self) -> bool {
+        self.rate != other.rate
+    }
+
     /// Whether it is ever set.
     pub(crate) fn is_set(&self) -> bool {
         self.steps.iter().any(Option::is_some)
