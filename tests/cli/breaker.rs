@@ -46,7 +46,7 @@ fn a_route_whose_breaker_is_open_is_shown_everywhere_with_its_breaker() {
     assert!(plugins.contains("breaker open"), "{plugins}");
     assert_eq!(place.json(&["plugin", "list", "--output", "json"])[0]["state"], "breaker_open");
     let doctor = place.run(&["doctor"]).stdout;
-    assert!(doctor.contains("trouble failed too often on Trouble/Panic; its breaker: open for "), "{doctor}");
+    assert!(doctor.contains("the breaker of trouble on Trouble/Panic, which failed too often: open for "), "{doctor}");
     let routes = place.ok(&["route", "list"]);
     assert!(routes.contains("BREAKER") && routes.contains("open for ") && routes.contains("next try in "), "{routes}");
     for (request, part) in [("GET /v1/routes", "\"open_breakers\":[{\"host\":"), ("GET /routes", "next try in ")] {

@@ -224,7 +224,8 @@ fn host_continues_by_itself_when_its_file_takes_writes_again_on_sqlite() {
     limit_file_sizes(&host, "unlimited:");
 
     host.wait_for_line("its heartbeat is written", |line| line.contains("is seen by the others again"));
-    place.order("one", "42");
+    let of = ["--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", r#"{"order_id":1,"total":9.5}"#];
+    place.ok(&[&["event", "emit"], &of[..]].concat());
     place.wait_for("done", 1);
     host.signal("TERM");
     let (status, said) = host.end();

@@ -183,19 +183,6 @@ async fn init_connect_of_mariadb_does_not_affect_delivery() {
     }
 }
 
-/// The driver's pool would retry such a session and drop the error.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_mariadb_refuses_to_set_up_is_reported_with_its_cause() {
-    let server = Server::start(Kind::MariaDb, Durability::Volatile).expect("`cargo xtask test` installs the servers");
-    let mut admin = MySqlConnection::connect(&server.url()).await.expect("connects");
-    admin.execute("SET GLOBAL max_session_mem_used = 8192").await.expect("sets");
-
-    let error = MySqlStore::connect(&server.url()).await.expect_err("no session has so little memory");
-
-    assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
-    assert!(outbox::chain(&error).contains("mem-used=8192"), "{}", outbox::chain(&error));
-}
-
 /// Hosts can override none of them. A trigger has the error of `binlog_format = STATEMENT`, which needs a binary log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_setting_of_mariadb_that_stops_a_start_is_named_with_what_to_do() {

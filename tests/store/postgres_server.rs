@@ -4,8 +4,8 @@ use std::process::Command;
 
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::{
-    DeadStore, DoctorStore, Filter, Finding, Index, InspectStore, NewRow, NotifyStore, PlanStore, SchemaStore, SettleStore,
-    Settled, Settlement, Severity, StateStore, TableName, WakeUp, WriteStore,
+    DeadStore, DoctorStore, Expectations, Filter, Finding, Index, InspectStore, NewRow, NotifyStore, PlanStore, SchemaStore,
+    SettleStore, Settled, Settlement, Severity, StateStore, TableName, WakeUp, WriteStore,
 };
 use outbox::{PostgresStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};

@@ -66,7 +66,7 @@ impl DoctorCommand {
             findings.push(match database::missing_file(config) {
                 Some(file) => look::missing_file(&file, settings),
                 None => {
-                    let fix = "then run `outbox doctor` again: the other checks need the database";
+                    let fix = "correct this, then run `outbox doctor` again: the other checks need the database";
                     Finding::fault("connection", failure.chain(), fix)
                 }
             });

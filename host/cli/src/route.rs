@@ -42,7 +42,7 @@ pub(crate) enum RouteCommand {
     /// Remove a route from the list, with its pause; refused while its events wait or a running host answers it
     ///
     /// For a misspelt route, or one whose listener is gone for good. Its delivered and dead events stay. Running hosts know within
-    /// 2 s; from then on they treat new events of it like those of any route that never had a listener: see the setting
+    /// 2 s. From then on they treat its new events like those of a route that never had a listener: see the setting
     /// dispatcher.unroutable.
     #[command(after_help = "Example:\n  outbox route forget Order/OrderPlacd")]
     Forget(Change),

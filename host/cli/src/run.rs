@@ -34,7 +34,7 @@ const READY_CHECK: Duration = Duration::from_millis(500);
                         Plugins that are not in the compile cache are compiled in the background; their events wait until then (see the \
                         setting plugins.ready_when). `outbox plugin check` compiles a plugin in advance.\n\n\
                         SIGINT, SIGTERM, SIGQUIT or SIGHUP stops the host: it finishes the events in its queue and gives its other \
-                        claims back. A second signal ends it at once, with exit code 130. A SIGHUP that the host was started to \
+                        claims back. A second SIGINT, SIGTERM or SIGQUIT ends it at once, with exit code 130. A SIGHUP that the host was started to \
                         ignore (nohup) does not stop it.")]
 pub(crate) struct RunCommand {
     /// Apply missing migrations and add the index of the mode first; creates the SQLite file if it does not exist

@@ -324,9 +324,6 @@ async fn follow(mut files: SinkFiles, sinks: Sinks) {
     }
 }
 
-/// Makes the sinks of a configuration.
-///
-/// # Errors
 /// ` (acme, globex and 5 more)`: the names of so many receivers. Empty if the host names none.
 fn names(receivers: u32, first: &[String]) -> String {
     let listed = shown(&first.join(", ")).into_owned();
@@ -337,6 +334,9 @@ fn names(receivers: u32, first: &[String]) -> String {
     }
 }
 
+/// Makes the sinks of a configuration.
+///
+/// # Errors
 /// If a file that a sink refers to cannot be used, although the settings were checked when they were read.
 pub(crate) fn connect(config: &Config) -> Result<Sinks, Failure> {
     Sinks::connect(&config.sinks()).map_err(|error| Failure::new(Exit::Config, "the sinks cannot be made").because(error))

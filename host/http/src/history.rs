@@ -227,7 +227,7 @@ mod tests {
             history.sample(at(seconds), counts(done, 0, 0), Lags::default(), None);
         }
 
-        let hour = history.hour(at(6));
+        let hour = history.hour(at(6), None);
         assert_eq!(hour[MINUTES - 1].and_then(|minute| minute.done_per_second()), Some(10.0));
     }
 }

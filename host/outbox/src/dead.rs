@@ -104,8 +104,8 @@ impl DeadEvents {
     }
 
     /// Lets events that wait for another attempt be tried now, until `goes_on` returns false: those that failed, no more than
-    /// `max_attempts` times, and those whose listener asked for later. In order of their `seq`, those after `after`; each once, however
-    /// fast it fails again.
+    /// `max_attempts` times, and those whose listener asked for later. In order of their `seq`, those after `after`; each
+    /// once, but for one that fails again while its batch is still at work: it may be tried a second time.
     async fn retry_while(
         &self,
         max_attempts: Option<u32>,

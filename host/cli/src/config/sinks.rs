@@ -104,8 +104,7 @@ pub(super) fn faults(
             {
                 faults.push(format!(
                     "sinks.{name}.timeout is {timeout:?}; twice this time plus a second must be less than dispatcher.lease \
-                     ({lease:?}), \
-                     or a call could last longer than its claim"
+                     ({lease:?}), or a call could last longer than its claim"
                 ));
             }
         }

@@ -47,7 +47,7 @@ impl BufferedHandle {
         }
     }
 
-    /// What the log says of failed attempts and dead events.
+    /// The log of failed attempts and dead events.
     pub(crate) fn failures(&self) -> &Arc<FailureLog> {
         self.handle.failures()
     }

@@ -238,7 +238,7 @@ fn packet(variables: &Variables, expectations: &Expectations) -> Finding {
 fn connections(variables: &Variables, expectations: &Expectations) -> Finding {
     let (all, of_user) = (variables.number("max_connections"), variables.number("max_user_connections"));
     let ours = u64::from(expectations.connections);
-    // A limit of 0 is none.
+    // 0 means no limit.
     if of_user > 0 && of_user < ours {
         return Finding::fault(
             "max_connections",

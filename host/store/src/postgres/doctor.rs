@@ -194,7 +194,7 @@ fn isolation(found: &str, user: &str) -> Finding {
 fn connections(settings: &Settings, expectations: &Expectations) -> Finding {
     let setting = |name: &str| settings.get(name).map_or(0, |text| number(text));
     let wanted = i64::from(expectations.connections);
-    // A limit of -1 is none.
+    // -1 means no limit.
     let limits = [
         (setting("max_connections") - setting("superuser_reserved_connections"), "the server gives", "max_connections"),
         (setting("rolconnlimit"), "all sessions of this user may have", "the CONNECTION LIMIT of this user"),

@@ -20,7 +20,7 @@ SELECT name, number, coalesce(largest, 0) AS largest,
        seqcache AS cache, seqincrement AS increment, seqmax AS most
 FROM numbered JOIN pg_sequence ON seqrelid = sequence";
 
-/// A sequence that will give fewer numbers than this has come to its end.
+/// A sequence that gives fewer numbers than this is near its end.
 const FEW_NUMBERS: i64 = 1_000_000;
 
 /// A table that numbers its rows by a sequence.
@@ -83,7 +83,7 @@ impl Numbered {
         (next <= *largest).then(|| LaggingSequence { table: table.clone(), column: column.clone(), largest: *largest, next })
     }
 
-    /// What is wrong with the sequence. `is_ordered`: whether events are delivered in the order of their numbers.
+    /// The fault of the sequence, if any. `is_ordered`: whether events are delivered in the order of their numbers.
     fn finding(&self, is_ordered: bool) -> Option<Finding> {
         const CHECK: &str = "sequences";
         let Self { table, column, .. } = self;

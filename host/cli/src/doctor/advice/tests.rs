@@ -38,7 +38,7 @@ const MISCONFIGURATIONS: [(&str, &str, &str); 49] = [
         "purge.undelivered_retention is set, but the mode is single_node",
         "writer_only",
     ),
-    ("mode = \"ordered\"\n[dispatcher]\nworkers = 8", "dispatcher.workers is set, but the mode is ordered", "leave it out"),
+    ("mode = \"ordered\"\n[dispatcher]\nworkers = 8", "dispatcher.workers is set, but in the mode ordered", "leave it out"),
     ("[database]\nurl = \"outbox.db\"", "which is not a database address", "write it like sqlite:outbox.db"),
     ("[database]\nurl = \"sqlite::memory:\"", "would lose its events", "name a file"),
     ("[database]\nurl = \"postgres://app:a/b@db/shop\"", "database.url: ", "set database.password"),

@@ -20,7 +20,7 @@ pub(in crate::doctor) fn breakers(nodes: &[NodeRecord], routes: &[RouteRecord], 
     let finding = |RouteBreaker { route, listener, waiting, state }: &RouteBreaker| {
         let (route, listener) = (short(&route.to_string(), 80), short(listener, 80));
         let waiting_events = count(*waiting, "waiting event");
-        let what = format!("{listener} failed too often on {route}; its breaker: {state}; {waiting_events}");
+        let what = format!("the breaker of {listener} on {route}, which failed too often: {state}; {waiting_events}");
         Finding::problem(Severity::Warning, CHECK, what, fix(), *waiting)
     };
     let mut findings: Vec<Finding> = open.iter().take(LISTED).map(finding).collect();

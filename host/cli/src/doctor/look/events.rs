@@ -68,20 +68,8 @@ pub(in crate::doctor) fn waits(
             "remove the cause; the host then delivers them by itself, and counts no failure"
         };
         // The list of sinks names the unavailable receivers.
-        let sinks = if names_sink(&wait.reason) {
-            format!(
-                "
-{}",
-                flags.command("outbox sinks list")
-            )
-        } else {
-            String::new()
-        };
-        let fix = format!(
-            "{remedy}
-{}{sinks}",
-            flags.command(&list)
-        );
+        let sinks = if names_sink(&wait.reason) { format!("\n{}", flags.command("outbox sinks list")) } else { String::new() };
+        let fix = format!("{remedy}\n{}{sinks}", flags.command(&list));
         let scope = Scope::of_events(&wait.aggregate_type, &wait.event_type, &wait.reason, nodes);
         let what = after_change(what, changes, wait.since, &scope);
         Finding::problem(wait_severity(wait.events, longest), "waiting", what, fix, wait.events)

@@ -107,7 +107,7 @@ fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons
     } else if never && may_be_of_plugin(known, reasons, here) {
         format!(
             "repair the plugin that does not serve, which may answer it; see `outbox plugin list`\n\
-             or add a plugin, listener or relay that answers {route}"
+             or add a plugin, listener or relay that answers {name}"
         )
     } else if never {
         let way_out = if reasons.may_be_misspelt(known, routes) {

@@ -141,7 +141,7 @@ fn open_breakers_are_named_with_their_route_until_only_a_trial_is_missing() {
     assert_eq!(pausing.len(), 1, "{pausing:?}");
     assert_eq!(
         pausing[0].found,
-        "mailer failed too often on Order/Paid; its breaker: open for 4 min, next try in 20 s; 60 waiting events"
+        "the breaker of mailer on Order/Paid, which failed too often: open for 4 min, next try in 20 s; 60 waiting events"
     );
     assert_eq!((pausing[0].severity, pausing[0].events), (Severity::Warning, 60));
     let later = NOW.plus(Duration::from_secs(60));

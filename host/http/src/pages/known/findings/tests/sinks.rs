@@ -67,7 +67,7 @@ fn a_sink_that_is_down_on_all_hosts_is_down_since_the_last_one_lost_it() {
 
 #[test]
 fn an_outage_names_the_change_that_preceded_it_on_its_host_and_no_other_change() {
-    let before = |seconds| now().minus(Duration::from_secs(9 + seconds));
+    let before = |seconds: u64| now().minus(Duration::from_secs(9 + seconds));
     let loaded = serde_json::json!({ "plugin": "trouble", "to": "1.0.0 (ab)" });
     let changes = [
         AuditRecord::new(3, before(22), "web-1", "load_plugin", loaded),
