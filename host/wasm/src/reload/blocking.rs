@@ -17,18 +17,18 @@ impl<T: Send + 'static> Blocking<T> {
         Self { timeout, running: None }
     }
 
-    /// Runs the work, or returns the result of earlier work that took too long. `None` if it does not end within the timeout, or if earlier
-    /// work still hangs: then this work does not begin, so that a file system that hangs takes one thread.
+    /// Runs the work. If it does not end within the timeout, returns the result of earlier work that took too long. `None` without one, or if
+    /// earlier work still hangs: then this work does not begin, so that a file system that hangs takes one thread.
     ///
     /// # Errors
     /// If the work panicked.
     pub(crate) async fn run(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Option<Result<T, JoinError>> {
-        if self.running.is_some() {
-            // It may be out of date. The next run finds what has changed since.
-            return self.ended().await;
-        }
+        let earlier = match self.running {
+            Some(_) => Some(self.ended().await?),
+            None => None,
+        };
         self.running = Some(tokio::task::spawn_blocking(work));
-        self.ended().await
+        self.ended().await.or(earlier)
     }
 
     async fn ended(&mut self) -> Option<Result<T, JoinError>> {
