@@ -74,7 +74,10 @@ impl Recurring for ClaimKeeper {
             |error| tracing::error!(%error, "claims could not be renewed; trying again"),
             || tracing::info!("claims are renewed again"),
         );
-        rest(self.lease, now.elapsed(), renewed.is_none())
+        let rest = rest(self.lease, now.elapsed(), renewed.is_none());
+        // A refused claim is tried again before it ends.
+        let shortest = RETRY_AFTER.min(self.lease / 3);
+        self.refused.next_retry(Instant::now()).map_or(rest, |next| rest.min(next.max(shortest)))
     }
 }
 
