@@ -133,10 +133,11 @@ async fn contents(
     }
     look::served_by_hosts(findings, &here.failed, &nodes);
     let without_lock = store.free_sessions(&OwnerId::generate("doctor")).await?;
+    // Before the hosts: a lease that ends between the two questions is not one that ended.
+    let now = store.now().await?;
     // This check reports killed hosts itself, so it needs them as alive as their leases say.
     let (mut by_lease, held) = (store.nodes().await?, store.held_without_lease().await?);
     by_lease.iter_mut().for_each(|node| node.alive |= held.contains(&node.owner));
-    let now = store.now().await?;
     findings.extend(look::nodes(&by_lease, &without_lock));
     findings.extend(look::without_lease(&by_lease, now));
     findings.extend(look::vanished(&by_lease, now, config.dispatcher.lease));
