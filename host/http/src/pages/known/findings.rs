@@ -21,7 +21,7 @@ use outbox_store::Severity;
 
 use self::breakers::breakers;
 use self::events::{dead, overdue, waits};
-use self::hosts::{aside, behind, clocks, gone_hosts, no_host, vanished_hosts};
+use self::hosts::{aside, behind, clocks, gone_hosts, no_host, vanished_hosts, without_lease};
 use self::plugins::{Trouble, plugins};
 use self::routes::{paused, unanswered};
 use self::sequences::sequences;
@@ -82,6 +82,7 @@ pub(crate) fn findings(known: &Known, reasons: &[Unready], owner: &str) -> Vec<F
         // Who is alive, and whether events move, cannot be known while the database does not answer.
         let current = known.outage.is_none().then_some(&**snapshot);
         all.extend(current.and_then(no_host));
+        all.extend(current.into_iter().flat_map(without_lease));
         all.extend(sequences(snapshot));
         all.extend(current.and_then(refused));
         all.extend(current.and_then(|snapshot| locked(snapshot, now)));

@@ -19,6 +19,19 @@ pub(super) fn no_host(snapshot: &Snapshot) -> Option<Finding> {
     Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts").affecting(u64::MAX))
 }
 
+/// Hosts that run although their leases have ended: their processes hold their sessions.
+pub(super) fn without_lease(snapshot: &Snapshot) -> Vec<Finding> {
+    let finding = |node: &NodeRecord| {
+        let sentence = format!(
+            "Host {} is running, but its lease has ended: it cannot write its heartbeat, or it is frozen.",
+            visible(&node.label)
+        );
+        Finding::new(Severity::Fault, sentence, "hosts", "Show hosts")
+    };
+    let ended = snapshot.nodes.iter().filter(|node| node.alive && node.alive_until < snapshot.at);
+    ended.take(ONE_BY_ONE).map(finding).collect()
+}
+
 /// Hosts that stand aside, since other hosts can deliver what they cannot.
 pub(super) fn aside(snapshot: &Snapshot) -> Vec<Finding> {
     let finding = |node: &NodeRecord| {

@@ -97,3 +97,14 @@ fn a_host_that_is_gone_is_missed_for_a_while_after_others_have_taken_over_all_th
         ["2 hosts are gone and still own 3 partitions; a live host takes them over within seconds."]
     );
 }
+
+#[test]
+fn host_that_runs_though_its_lease_has_ended_is_named() {
+    let alive_until = now().minus(Duration::from_secs(9));
+    let frozen = changed!(NodeRecord { alive_until, ..node("web-2 123", now()) });
+
+    assert_eq!(
+        said(Snapshot { nodes: vec![frozen], ..snapshot() }),
+        ["Host web-2 123 is running, but its lease has ended: it cannot write its heartbeat, or it is frozen."]
+    );
+}
