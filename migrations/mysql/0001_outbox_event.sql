@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   deferrals      INT          NOT NULL DEFAULT 0,                  -- times the listener asked for later, not counted as attempts
   claims         INT          NOT NULL DEFAULT 0,                  -- claims since the last outcome
   starts         INT          NOT NULL DEFAULT 0,                  -- starts alone since then: many mean that it stops its host
-  claim_seq      BIGINT       NOT NULL DEFAULT 0,                  -- claims and outcomes in all: under it every outcome is written
+  claim_seq      BIGINT       NOT NULL DEFAULT 0,                  -- claims, outcomes and replays in all: under it every outcome is written
   replays        INT          NOT NULL DEFAULT 0,                  -- times it was brought back from DEAD
   occurred_at    DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   created_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),

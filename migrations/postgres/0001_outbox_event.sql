@@ -21,7 +21,7 @@ CREATE TABLE outbox_event (
   deferrals      integer      NOT NULL DEFAULT 0,        -- times the listener asked for later, not counted as attempts
   claims         integer      NOT NULL DEFAULT 0,        -- claims since the last outcome
   starts         integer      NOT NULL DEFAULT 0,        -- starts alone since then: many of them mean that it stops its host
-  claim_seq      bigint       NOT NULL DEFAULT 0,        -- claims and outcomes in all: under it every outcome is written
+  claim_seq      bigint       NOT NULL DEFAULT 0,        -- claims, outcomes and replays in all: under it every outcome is written
   replays        integer      NOT NULL DEFAULT 0,        -- times it was brought back from DEAD
   occurred_at    timestamptz  NOT NULL DEFAULT now(),
   created_at     timestamptz  NOT NULL DEFAULT clock_timestamp(),

@@ -21,7 +21,7 @@ CREATE TABLE outbox_event (
   deferrals      INTEGER NOT NULL DEFAULT 0,         -- times the listener asked for later, not counted as attempts
   claims         INTEGER NOT NULL DEFAULT 0,         -- claims since the last outcome
   starts         INTEGER NOT NULL DEFAULT 0,         -- starts alone since then: many of them mean that it stops its host
-  claim_seq      INTEGER NOT NULL DEFAULT 0,         -- claims and outcomes in all: under it every outcome is written
+  claim_seq      INTEGER NOT NULL DEFAULT 0,         -- claims, outcomes and replays in all: under it every outcome is written
   replays        INTEGER NOT NULL DEFAULT 0,         -- times it was brought back from DEAD
   occurred_at    INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
   created_at     INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),

@@ -28,10 +28,10 @@ pub(crate) async fn a_replayed_event_begins_anew_under_a_later_fence(db: &dyn Ha
 
     let record = row(db, envelope.id()).await;
     assert_eq!((record.status, record.attempts, record.deferrals, record.claims), (Status::New, 0, 0, 0));
-    assert_eq!((record.replays, record.done_at, record.claim_seq), (1, None, 4));
+    assert_eq!((record.replays, record.done_at, record.claim_seq), (1, None, 5));
     assert_eq!(record.last_error.as_deref(), Some("boom"), "why it died stays readable");
     let again = claim(db, 1).await;
-    assert_eq!(again[0].fence.claim, 5);
+    assert_eq!(again[0].fence.claim, 6);
     assert!(matches!(again[0].due, outbox::store::Due::Since(_)), "due at once, not expired again");
 }
 
@@ -409,7 +409,7 @@ pub(crate) async fn two_people_who_replay_the_same_events_at_once_are_both_told_
     assert_eq!((told, store.count_dead(&DeadFilter::default()).await.expect("counts")), (DEAD as u64, 0));
     for envelope in &envelopes {
         let replayed = row(db, envelope.id()).await;
-        assert_eq!((replayed.status, replayed.replays, replayed.claim_seq), (Status::New, 1, 2));
+        assert_eq!((replayed.status, replayed.replays, replayed.claim_seq), (Status::New, 1, 3));
     }
     let noted: u64 = store.audit(1_000).await.expect("reads").iter().map(|noted| noted.count).sum();
     assert_eq!(noted, DEAD as u64, "the audit knows each of them once");

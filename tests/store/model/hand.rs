@@ -31,6 +31,7 @@ impl Table {
         row.status = Status::New;
         (row.attempts, row.deferrals, row.claims, row.starts) = (0, 0, 0, 0);
         row.replays += 1;
+        row.claim_seq += 1;
         row.done_at = None;
         row.due_at = Some(now);
         row.expires_at = None;

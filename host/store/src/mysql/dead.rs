@@ -46,17 +46,20 @@ WHERE dead_route BETWEEN COALESCE(CRC32(CONCAT(?, '/', ?)), 0) AND COALESCE(CRC3
 ORDER BY seq LIMIT ?"
 );
 
-/// claim_seq goes on, so an outcome of the earlier life stays fenced off. Bound: a JSON list of seq, latest time of death twice.
+/// Raises claim_seq: outcomes of the earlier life stay fenced off, and a host sees that the row did not come back by itself. Bound: a
+/// JSON list of seq, latest time of death twice.
 const REPLAY_ROWS: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT UNSIGNED PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = LEAST(replays + 1, 2147483647), done_at = NULL,
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = LEAST(replays + 1, 2147483647),
+    claim_seq = claim_seq + 1, done_at = NULL,
     due_at = UTC_TIMESTAMP(6), expires_at = NULL, blocks = 0
 WHERE status = 3 AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)";
 
 const REPLAY: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = LEAST(replays + 1, 2147483647), done_at = NULL,
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = LEAST(replays + 1, 2147483647),
+    claim_seq = claim_seq + 1, done_at = NULL,
     due_at = UTC_TIMESTAMP(6), expires_at = NULL, blocks = 0
 WHERE event_id = ? AND status = 3";
 

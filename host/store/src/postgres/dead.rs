@@ -27,11 +27,13 @@ WHERE status = 3 AND ($1::text IS NULL OR event_type = $1::text) AND ($2::text I
     on_primary!()
 );
 
-/// claim_seq goes on, so an outcome of the earlier life stays fenced off. $1 to $3 actor, reason and selector, $4 the id.
+/// Raises claim_seq: outcomes of the earlier life stay fenced off, and a host sees that the row did not come back by itself. $1 to $3
+/// actor, reason and selector, $4 the id.
 const REPLAY: &str = "
 WITH changed AS (
   UPDATE outbox_event
-  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = least(replays::bigint + 1, 2147483647),
+  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, claim_seq = claim_seq + 1,
+      replays = least(replays::bigint + 1, 2147483647),
       done_at = NULL, due_at = now(), expires_at = NULL, blocks = 0
   WHERE event_id = $4::text AND status = 3 RETURNING 1),
 noted AS (
@@ -59,7 +61,8 @@ ORDER BY seq + 0 LIMIT $10::bigint"
 const REPLAY_ROWS: &str = "
 WITH changed AS (
   UPDATE ONLY outbox_event
-  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = least(replays::bigint + 1, 2147483647),
+  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, claim_seq = claim_seq + 1,
+      replays = least(replays::bigint + 1, 2147483647),
       done_at = NULL, due_at = now(), expires_at = NULL, blocks = 0
   WHERE seq = ANY (ARRAY (
     SELECT seq FROM ONLY outbox_event

@@ -21,10 +21,12 @@ WHERE status = 3 AND (?1 IS NULL OR event_type = ?1) AND (?2 IS NULL OR aggregat
   AND (?3 IS NULL OR aggregate_id = ?3) AND (?4 IS NULL OR tenant_id = ?4) AND (?5 IS NULL OR instr(last_error, ?5) > 0)
   AND (?6 IS NULL OR attempts <= ?6) AND (?7 IS NULL OR done_at >= ?7) AND (?8 IS NULL OR done_at <= ?8)";
 
-/// claim_seq goes on, so an outcome of the earlier life stays fenced off. ?1 the id, ?2 now.
+/// Raises claim_seq: outcomes of the earlier life stay fenced off, and a host sees that the row did not come back by itself. ?1 the id,
+/// ?2 now.
 const REPLAY: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = min(replays + 1, 2147483647), done_at = NULL,
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = min(replays + 1, 2147483647),
+    claim_seq = claim_seq + 1, done_at = NULL,
     due_at = ?2, expires_at = NULL, blocks = 0
 WHERE event_id = ?1 AND status = 3";
 
@@ -40,7 +42,8 @@ ORDER BY seq LIMIT ?10";
 /// ?1 a JSON list of seq, ?2 now, ?3 latest time of death.
 const REPLAY_ROWS: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = min(replays + 1, 2147483647), done_at = NULL,
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = min(replays + 1, 2147483647),
+    claim_seq = claim_seq + 1, done_at = NULL,
     due_at = ?2, expires_at = NULL, blocks = 0
 WHERE seq IN (SELECT value FROM json_each(?1)) AND status = 3 AND (?3 IS NULL OR done_at <= ?3)";
 
