@@ -6,11 +6,11 @@ use std::time::Duration;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::store::WriteStore as _;
-use outbox::store::{NewRow, Ownership};
-use outbox::{Envelope, EventId, Mode, Outbox, OutboxBuilder, Store, StoreError, TransactionalStore};
+use outbox::store::{Audit, NewRow, Ownership};
+use outbox::{Envelope, EventId, Failure, Mode, Outbox, OutboxBuilder, Status, Store, StoreError, TransactionalStore};
 use support::{Database, Recorder, eventually};
 
-use crate::common::{HOUR, ROUTE, commit, done, eager, orders, outbox, row};
+use crate::common::{HOUR, ROUTE, at_rest, commit, done, eager, orders, outbox, reaches, row};
 
 /// Short enough to wait for: for so long nobody takes a partition whose row was missing.
 const LEASE: Duration = Duration::from_secs(1);
@@ -44,6 +44,42 @@ async fn damage(db: &impl Database) {
     ] {
         db.execute(by_hand).await;
     }
+}
+
+/// A trigger that sets rows back leaves the same row, but does so each time at once.
+pub(crate) async fn an_event_that_is_set_back_by_hand_is_delivered_each_time<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let id = commit(&host, orders(1)).await[0];
+    for calls in 1..=4 {
+        eventually("it is called", async || recorder.count() == calls).await;
+        reaches(db, id, Status::Done).await;
+        // The host may still be looking at the row.
+        at_rest(&host).await;
+
+        db.execute("UPDATE outbox_event SET status = 0, due_at = created_at, done_at = NULL").await;
+    }
+
+    eventually("it is called once more", async || recorder.count() == 5).await;
+    reaches(db, id, Status::Done).await;
+    host.shutdown().await;
+}
+
+/// An operator replays an event just after it died.
+pub(crate) async fn an_event_that_is_replayed_at_once_is_delivered_again<D: Database>(db: &D) {
+    let recorder = Recorder::answering(|_| Err(Failure::unrecoverable("no such order")));
+    let host = outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let id = commit(&host, orders(1)).await[0];
+    for calls in 1..=3 {
+        eventually("it is called", async || recorder.count() == calls).await;
+        reaches(db, id, Status::Dead).await;
+
+        assert!(db.store().replay(id, &Audit::by("tester")).await.expect("replays"));
+    }
+
+    eventually("it is called once more", async || recorder.count() == 4).await;
+    reaches(db, id, Status::Dead).await;
+    host.shutdown().await;
 }
 
 pub(crate) async fn a_host_restores_the_partition_table_and_goes_on_in_every_mode<D: Database>(db: &D) {

@@ -21,7 +21,8 @@ use support::{Database, MySql, Postgres, Recorder, Seed, Sqlite, eventually, sam
 use tokio::sync::watch;
 
 use crate::chaos::say;
-use crate::common::{ROUTE, commit, eager, order, reaches, row};
+use crate::common::{ROUTE, at_rest, commit, eager, order, reaches, row};
+use crate::refused::{BAD, allow, refused, set_back};
 
 const URL: &str = "OUTBOX_TEST_EFFECTS_URL";
 const PLUGINS: &str = "OUTBOX_TEST_EFFECTS_PLUGINS";
@@ -319,5 +320,26 @@ async fn effects_that_wait_for_the_database_keep_no_more_workers_than_their_list
     for id in ids {
         reaches(&db, id, Status::Done).await;
     }
+    host.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_with_effects_that_is_set_back_is_not_delivered_in_a_loop() {
+    let db = Sqlite::fresh().await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (_answer, may_answer) = watch::channel(true);
+    let emitter = Emitter { calls: calls.clone(), may_answer };
+    let emitter = Registration::new(ROUTE.try_into().expect("good names"), emitter);
+    let host = crate::common::outbox(&db).registration(emitter).listener("Emitted", Recorder::done().listener());
+    let host = host.start().await.expect("starts");
+    set_back(&db).await;
+
+    let id = commit(&host, vec![order(u32::try_from(BAD).expect("small"))]).await[0];
+
+    eventually("the host names the outcome", async || refused(&db).await.len() == 1).await;
+    allow(&db).await;
+    reaches(&db, id, Status::Done).await;
+    at_rest(&host).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "the listener is called once more");
     host.shutdown().await;
 }

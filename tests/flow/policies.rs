@@ -32,7 +32,8 @@ async fn an_outcome_whose_row_a_policy_hides_from_updates_is_not_delivered_in_a_
     let recorder = Recorder::done();
     let host = host(&url, &recorder).await;
 
-    let bad = only_the_bad_one_waits(&db, &host, "left the row as it was; a trigger, rule or row-level policy").await;
+    let bad =
+        only_the_bad_one_waits(&db, &host, "left the row as it was or set it back; a trigger, rule or row-level policy").await;
 
     db.execute("ALTER POLICY changed ON outbox_event USING (true)").await;
     reaches(&db, bad, Status::Done).await;

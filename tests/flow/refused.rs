@@ -59,7 +59,28 @@ async fn ignore(db: &dyn Harness) {
     }
 }
 
-async fn allow(db: &dyn Harness) {
+/// Has the database report each outcome of that one row as stored, and keep the event unfinished.
+pub(crate) async fn set_back(db: &dyn Harness) {
+    let trigger = "CREATE TRIGGER refused";
+    let is_bad = format!("OLD.aggregate_id = '{BAD}'");
+    let statement = match db.store().kind() {
+        "postgres" => {
+            db.execute("CREATE FUNCTION set_back() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN OLD; END $$").await;
+            format!("{trigger} BEFORE UPDATE ON outbox_event FOR EACH ROW WHEN ({is_bad}) EXECUTE FUNCTION set_back()")
+        }
+        "mysql" => {
+            let body = "SET NEW.status = OLD.status, NEW.due_at = OLD.due_at";
+            format!("{trigger} BEFORE UPDATE ON outbox_event FOR EACH ROW IF {is_bad} THEN {body}; END IF")
+        }
+        _ => {
+            let body = "UPDATE outbox_event SET status = OLD.status, due_at = OLD.due_at, done_at = NULL WHERE seq = OLD.seq;";
+            format!("{trigger} AFTER UPDATE OF status ON outbox_event WHEN NEW.status = 1 AND {is_bad} BEGIN {body} END")
+        }
+    };
+    db.execute(&statement).await;
+}
+
+pub(crate) async fn allow(db: &dyn Harness) {
     let table = if db.store().kind() == "postgres" { " ON outbox_event" } else { "" };
     db.execute(&format!("DROP TRIGGER refused{table}")).await;
 }
@@ -176,6 +197,33 @@ pub(crate) async fn an_outcome_that_changes_nothing_is_not_delivered_in_a_loop<D
 
     the_outcome_is_stored_later(db, &host, &recorder, bad).await;
     host.shutdown().await;
+}
+
+/// The listener is called once more, because the row could have been changed by hand.
+pub(crate) async fn an_event_whose_outcome_is_set_back_is_not_delivered_in_a_loop<D: Database>(db: &D) {
+    // The trigger of PostgreSQL also keeps the claim of a hot event, so that no host reads the event before the lease has ended.
+    let is_hot_claim_kept = db.store().kind() == "postgres";
+    for mode in [Mode::SingleNode, Mode::OrderedByAggregate] {
+        if mode == Mode::SingleNode && is_hot_claim_kept {
+            continue;
+        }
+        let recorder = Recorder::done();
+        let host = outbox(db).mode(mode).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+        set_back(db).await;
+
+        let bad = only_the_bad_one_waits(db, &host, "left the row as it was or set it back").await;
+
+        allow(db).await;
+        reaches(db, bad, Status::Done).await;
+        at_rest(&host).await;
+        eventually("the host names it no more", async || refused(db).await.is_empty()).await;
+        let calls = recorder.ids();
+        assert_eq!(calls.iter().filter(|id| **id == bad).count(), 2, "{mode:?}");
+        assert_eq!(calls.iter().collect::<BTreeSet<_>>().len() + 1, calls.len(), "no other was delivered twice");
+        host.shutdown().await;
+        db.execute("DELETE FROM outbox_event").await;
+        db.execute("DELETE FROM outbox_event_node").await;
+    }
 }
 
 /// PostgreSQL alone has rules.

@@ -15,6 +15,7 @@ mod give_back;
 mod handle;
 mod obstacle;
 mod parts;
+mod reverted;
 mod slow;
 mod trying;
 mod write;
@@ -187,7 +188,14 @@ impl Settler {
                 self.end_turn(*turn, known, follows);
             }
             if let Some(mark) = held.mark.filter(|_| stored.is_some()) {
-                if writes_nothing(&settled.settlement, &mark) { mark.unchanged() } else { mark.settled() }
+                if writes_nothing(&settled.settlement, &mark) {
+                    mark.unchanged();
+                } else if stored == Some(0) {
+                    // A finished event needs a replay to be unfinished again, which adds one more.
+                    mark.stored(settled.fence.claim_seq() + u64::from(is_final(&settled.settlement)));
+                } else {
+                    mark.settled();
+                }
             }
         }
         // After the marks were let go: a poller that comes at once for an event still in this host's hands puts it off.
@@ -254,6 +262,11 @@ fn fenced_off(fenced: u64) {
     if fenced > 0 {
         tracing::warn!(fenced, "outcomes were dropped: their events are finished, deleted, or held by another host");
     }
+}
+
+/// Whether an event with this settlement is finished.
+fn is_final(settlement: &Settlement) -> bool {
+    matches!(settlement, Settlement::Done | Settlement::Erased | Settlement::Dead { .. })
 }
 
 fn is_dead(settled: &Settled) -> bool {

@@ -1,5 +1,6 @@
 //! The events in flight in this process, from enqueue until their outcome is stored.
 
+mod last_outcomes;
 mod mark;
 
 use std::collections::HashMap;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::last_outcomes::LastOutcomes;
 use self::mark::End;
 pub(crate) use self::mark::Mark;
 use crate::event::{EventId, Fence};
@@ -39,7 +41,11 @@ pub(crate) struct InFlight {
     one_dropped: Notify,
 }
 
-type Shard = HashMap<EventId, Entry, foldhash::fast::RandomState>;
+#[derive(Debug, Default)]
+struct Shard {
+    entries: HashMap<EventId, Entry, foldhash::fast::RandomState>,
+    last_outcomes: LastOutcomes,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -116,12 +122,12 @@ impl InFlight {
         hold: &mut Option<Hold>,
     ) -> Option<Mark> {
         let mut shard = self.shard(&id);
-        if shard.get(&id).is_some_and(Entry::is_in_hand) {
+        if shard.entries.get(&id).is_some_and(Entry::is_in_hand) {
             return None;
         }
         let state = State::Claimed { end: Some(lease_end), hold: hold.take() };
-        shard.insert(id, Entry { fence, state, rests: false });
-        Some(Mark { in_flight: self.clone(), id, fence, hold: None, end: End::Dropped })
+        shard.entries.insert(id, Entry { fence, state, rests: false });
+        Some(Mark { in_flight: self.clone(), id, fence, hold: None, is_doubtful: false, end: End::Dropped })
     }
 
     /// Marks an event that was claimed just now. If the mark of an earlier claim is not released yet, the outcome of that claim is stored:
@@ -135,7 +141,10 @@ impl InFlight {
         patience: Instant,
     ) -> Option<Mark> {
         loop {
-            if let Some(mark) = self.mark_holding(id, Some(fence), lease_end, &mut hold) {
+            if let Some(mut mark) = self.mark_holding(id, Some(fence), lease_end, &mut hold) {
+                // The claim has added one.
+                let claim_seq = fence.claim_seq().saturating_sub(1);
+                mark.is_doubtful = self.shard(&id).last_outcomes.contradict(fence.sequence, claim_seq);
                 return Some(mark);
             }
             let now = Instant::now();
@@ -143,7 +152,7 @@ impl InFlight {
                 State::Claimed { end, .. } => end.is_some_and(|end| end > now),
                 State::Read(_) | State::Gone | State::Dropped => true,
             };
-            if now >= patience || !self.shard(&id).get(&id).is_none_or(is_going) {
+            if now >= patience || !self.shard(&id).entries.get(&id).is_none_or(is_going) {
                 return None;
             }
             tokio::time::sleep(MARK_LOOK_EVERY).await;
@@ -163,17 +172,20 @@ impl InFlight {
         loop {
             {
                 let mut shard = self.shard(&id);
-                match shard.get(&id) {
+                match shard.entries.get(&id) {
                     // The entry has the same state of the row, or a later one.
                     Some(known) if known.fence.is_some_and(|known| known.claim >= fence.claim) => return Err(NotMarked::Known),
                     Some(known) if known.is_in_hand() => {}
                     _ => {
-                        shard.insert(id, Entry { fence: Some(fence), state: State::Read(hold.clone()), rests: false });
+                        let is_doubtful = shard.last_outcomes.contradict(fence.sequence, fence.claim_seq());
+                        let state = State::Read(hold.clone());
+                        shard.entries.insert(id, Entry { fence: Some(fence), state, rests: false });
                         return Ok(Mark {
                             in_flight: self.clone(),
                             id,
                             fence: Some(fence),
                             hold: Some(hold),
+                            is_doubtful,
                             end: End::Dropped,
                         });
                     }
@@ -233,6 +245,7 @@ impl InFlight {
     pub(crate) fn forget(&self, dropped: &Dropped) {
         let mut shard = self.shard(&dropped.id);
         if shard
+            .entries
             .get(&dropped.id)
             .is_some_and(|entry| matches!(entry.state, State::Dropped) && entry.fence == Some(dropped.fence))
         {
@@ -243,7 +256,7 @@ impl InFlight {
     /// Whether an event is marked.
     #[must_use]
     pub(crate) fn contains(&self, id: &EventId) -> bool {
-        self.shard(id).get(id).is_some_and(Entry::is_in_hand)
+        self.shard(id).entries.get(id).is_some_and(Entry::is_in_hand)
     }
 
     /// How many events are marked.
@@ -260,7 +273,7 @@ impl InFlight {
     fn count(&self, is_counted: impl Fn(&Entry) -> bool) -> usize {
         let count = |shard: &Mutex<Shard>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.values().filter(|entry| is_counted(entry)).count()
+            shard.entries.values().filter(|entry| is_counted(entry)).count()
         };
         self.shards.iter().map(count).sum()
     }
@@ -300,26 +313,26 @@ impl InFlight {
 
     /// Whether the entry of an event is as new as a row that was read with this fence, or newer.
     pub(crate) fn knows(&self, id: &EventId, fence: Fence) -> bool {
-        self.shard(id).get(id).is_some_and(|entry| entry.is_as_new_as(fence))
+        self.shard(id).entries.get(id).is_some_and(|entry| entry.is_as_new_as(fence))
     }
 
     /// Whether an event was read and dropped without an outcome.
     pub(crate) fn is_dropped(&self, id: &EventId) -> bool {
-        self.shard(id).get(id).is_some_and(|entry| matches!(entry.state, State::Dropped))
+        self.shard(id).entries.get(id).is_some_and(|entry| matches!(entry.state, State::Dropped))
     }
 
     fn of<T>(&self, wanted: impl Fn(EventId, &Entry) -> Option<T>) -> Vec<T> {
         let mut found = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            found.extend(shard.iter().filter_map(|(id, entry)| wanted(*id, entry)));
+            found.extend(shard.entries.iter().filter_map(|(id, entry)| wanted(*id, entry)));
         }
         found
     }
 
     /// Notes that a claim was renewed until `lease_end`, or lost (`None`).
     pub(crate) fn renewed(&self, id: EventId, fence: Fence, lease_end: Option<Instant>) {
-        if let Some(entry) = self.shard(&id).get_mut(&id).filter(|entry| entry.fence == Some(fence))
+        if let Some(entry) = self.shard(&id).entries.get_mut(&id).filter(|entry| entry.fence == Some(fence))
             && let State::Claimed { end, hold } = &mut entry.state
         {
             *end = lease_end;
@@ -334,7 +347,7 @@ impl InFlight {
     pub(crate) fn give_up(&self, id: &EventId, fence: Fence) {
         let mut shard = self.shard(id);
         // A later delivery of the event is not the stuck one.
-        let Some(entry) = shard.get_mut(id).filter(|entry| entry.fence == Some(fence)) else { return };
+        let Some(entry) = shard.entries.get_mut(id).filter(|entry| entry.fence == Some(fence)) else { return };
         match &entry.state {
             State::Read(hold) => {
                 hold.give_up();
@@ -351,7 +364,7 @@ impl InFlight {
     fn let_go(&self, mark: &Mark) {
         let mut shard = self.shard(&mark.id);
         // An event that was given up may be in flight again by now.
-        let Some(entry) = shard.get_mut(&mark.id).filter(|entry| entry.fence == mark.fence) else { return };
+        let Some(entry) = shard.entries.get_mut(&mark.id).filter(|entry| entry.fence == mark.fence) else { return };
         match (&mark.hold, mark.fence) {
             (Some(hold), Some(fence)) if mark.end == End::Dropped => {
                 if !matches!(entry.state, State::Dropped) {
@@ -362,25 +375,30 @@ impl InFlight {
             _ if mark.end == End::Unchanged => {
                 self.end(&mut shard, mark.id);
                 // Any read may return the row in its present state, but no read in progress may return an earlier one.
-                if let Some(fence) = shard.get_mut(&mark.id).and_then(|gone| gone.fence.as_mut()) {
+                if let Some(fence) = shard.entries.get_mut(&mark.id).and_then(|gone| gone.fence.as_mut()) {
                     match fence.claim.checked_sub(1) {
                         Some(before) => fence.claim = before,
-                        None => drop(shard.remove(&mark.id)),
+                        None => drop(shard.entries.remove(&mark.id)),
                     }
                 }
             }
-            _ => self.end(&mut shard, mark.id),
+            _ => {
+                if let (End::Stored(claim_seq), Some(fence)) = (mark.end, mark.fence) {
+                    shard.last_outcomes.note(fence.sequence, claim_seq);
+                }
+                self.end(&mut shard, mark.id);
+            }
         }
     }
 
     /// Removes the entry of an event; during a read, when the read ends.
     fn end(&self, shard: &mut Shard, id: EventId) {
-        match shard.get_mut(&id) {
+        match shard.entries.get_mut(&id) {
             Some(entry) if entry.fence.is_some() && self.reads.load(Ordering::SeqCst) > 0 => {
                 entry.state = State::Gone;
                 self.gone.lock().unwrap_or_else(PoisonError::into_inner).push(id);
             }
-            _ => drop(shard.remove(&id)),
+            _ => drop(shard.entries.remove(&id)),
         }
     }
 
@@ -410,8 +428,8 @@ impl Drop for Reading {
         let gone = std::mem::take(&mut *self.0.gone.lock().unwrap_or_else(PoisonError::into_inner));
         for id in gone {
             let mut shard = self.0.shard(&id);
-            if shard.get(&id).is_some_and(|entry| matches!(entry.state, State::Gone)) {
-                shard.remove(&id);
+            if shard.entries.get(&id).is_some_and(|entry| matches!(entry.state, State::Gone)) {
+                shard.entries.remove(&id);
             }
         }
     }

@@ -139,6 +139,13 @@ impl Batch {
         self.held.iter().any(|held| held.is_answer_lost)
     }
 
+    /// The outcomes of events whose rows contradicted an earlier outcome.
+    pub(super) fn doubtful(&self) -> Vec<Settled> {
+        let outcomes = self.settled.iter().zip(&self.held);
+        let doubtful = outcomes.filter(|(_, held)| held.mark.as_ref().is_some_and(Mark::is_doubtful));
+        doubtful.map(|(settled, _)| settled.clone()).collect()
+    }
+
     /// Takes out those whose `seq` is one of these.
     pub(super) fn take(&mut self, sequences: &HashSet<u64>) -> Vec<Completion> {
         let (taken, left) = self.drain().partition(|one| sequences.contains(&one.settled.fence.sequence));

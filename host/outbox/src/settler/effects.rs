@@ -55,7 +55,7 @@ impl Settler {
                             let unplaced = self.set_apart(vec![completion], &Obstacle::Unchanged, round, apart);
                             completions.extend(unplaced.into_iter().map(held_up));
                         } else {
-                            self.ended(completion, committed, completions).await;
+                            self.ended(completion, committed, round, completions, apart).await;
                         }
                     }
                 }
@@ -110,7 +110,14 @@ impl Settler {
     }
 
     /// Deals with the database's answer to one outcome.
-    async fn ended(&self, mut completion: Completion, committed: Committed, completions: &mut Vec<Completion>) {
+    async fn ended(
+        &self,
+        mut completion: Completion,
+        committed: Committed,
+        round: Round,
+        completions: &mut Vec<Completion>,
+        apart: &mut Vec<Completion>,
+    ) {
         let effects = completion.effects.take();
         match committed {
             Committed::Conflict => {
@@ -126,7 +133,11 @@ impl Settler {
                 if let Some(effects) = effects {
                     self.tell_of_emitted(&effects);
                 }
-                self.conclude(&mut batch_of(vec![completion]), Some(0), completions);
+                completion.held.room = None;
+                let mut batch = batch_of(vec![completion]);
+                let mut unplaced = self.set_reverted_apart(&mut batch, round, apart).await;
+                self.conclude(&mut batch, Some(0), completions);
+                completions.append(&mut unplaced);
             }
             Committed::Fenced => {
                 let (settled, is_answer_lost) = (completion.settled.clone(), completion.held.is_answer_lost);

@@ -15,8 +15,8 @@ pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);
 /// The delay after the first refusal; doubles up to the longest.
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// The error of an outcome that the database accepts without an effect.
-const NOTHING_CHANGED: &str = "the database accepted the change and left the row as it was; a trigger, rule or row-level policy of the table may suppress it";
+/// The error of an outcome that the database accepts and does not keep.
+const NOTHING_CHANGED: &str = "the database accepted the change and left the row as it was or set it back; a trigger, rule or row-level policy of the table may do that";
 
 /// The most outcomes that may wait for locked rows.
 const MOST_LOCKED: usize = 10_000;
@@ -50,7 +50,7 @@ pub(super) enum Obstacle {
     Locked,
     /// The database refuses it, with this error. All outcomes of a batch share it.
     Refused(Arc<str>),
-    /// The database accepts it and leaves the row as it is.
+    /// The database accepts it, and leaves the row as it is or sets it back.
     Unchanged,
 }
 

@@ -10,7 +10,7 @@ use super::completion::{Batch, Completion};
 use super::obstacle::Obstacle;
 use super::parts::Parts;
 use super::trying::{Round, Trying, is_of_others};
-use super::{Settler, fenced_off};
+use super::{Settler, fenced_off, is_final};
 use crate::event::Fence;
 use crate::halving::is_held_up;
 use crate::store::{Settled, Settlement, StoreError};
@@ -124,12 +124,13 @@ impl Settler {
             }
         };
         self.metrics.storing.succeeded(None);
-        let mut unplaced = Vec::new();
-        if dropped > 0 {
+        let unplaced = if dropped > 0 {
             let Some(unchanged) = self.unsettled(batch, trying).await else { return Part::GivenUp };
             dropped = dropped.saturating_sub(u64::try_from(unchanged.len()).unwrap_or(u64::MAX));
-            unplaced = self.set_apart(batch.take(&unchanged), &Obstacle::Unchanged, round, apart);
-        }
+            self.set_apart(batch.take(&unchanged), &Obstacle::Unchanged, round, apart)
+        } else {
+            self.set_reverted_apart(batch, round, apart).await
+        };
         let doubtful = (dropped > 0 && batch.may_be_stored()).then(|| batch.settled.clone());
         // Rows do not tell the outcome of this host from that of another.
         self.conclude(batch, Some(dropped), follows);
@@ -165,10 +166,8 @@ impl Settler {
     /// read before a stop must end.
     pub(super) async fn unstored(&self, settled: &[Settled], most: u64) -> u64 {
         let mut unstored = 0;
-        let is_final =
-            |one: &&Settled| matches!(one.settlement, Settlement::Done | Settlement::Erased | Settlement::Dead { .. });
         let started = Instant::now();
-        for one in settled.iter().filter(is_final) {
+        for one in settled.iter().filter(|one| is_final(&one.settlement)) {
             if unstored >= most || started.elapsed() >= LOOKS_FOR || self.must_give_up() {
                 break;
             }

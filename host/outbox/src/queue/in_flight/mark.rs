@@ -17,6 +17,8 @@ pub(crate) struct Mark {
     pub(super) fence: Option<Fence>,
     /// `Some` for an event that was read.
     pub(super) hold: Option<Arc<Hold>>,
+    /// Whether the row contradicts the last outcome of the event.
+    pub(super) is_doubtful: bool,
     pub(super) end: End,
 }
 
@@ -25,7 +27,10 @@ pub(crate) struct Mark {
 pub(super) enum End {
     /// Without an outcome: the delivery may have begun.
     Dropped,
-    /// Its outcome is stored, or there is no outcome to store. A read in progress may still return the old row.
+    /// Its outcome is stored, and an unfinished row with this `claim_seq` or a lower one contradicts it. A read in progress may still
+    /// return the old row.
+    Stored(u64),
+    /// Its outcome may be stored, or there is no outcome to store. A read in progress may still return the old row.
     Settled,
     /// The delivery has not begun, and the row is as it was read: any read may return it again.
     Unchanged,
@@ -48,6 +53,11 @@ impl Mark {
         self.hold.is_some()
     }
 
+    /// Whether this host has stored an outcome of the event that its row contradicts: a trigger may revert each outcome of it.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.is_doubtful
+    }
+
     /// Whether this host's session allows a call to begin. A claimed event does not depend on the session.
     pub(crate) fn may_begin(&self) -> bool {
         self.hold.as_ref().is_none_or(|hold| hold.may_begin())
@@ -65,13 +75,18 @@ impl Mark {
         if let Some(hold) = &self.hold {
             return hold.lease_end();
         }
-        match self.in_flight.shard(&self.id).get(&self.id)?.state {
+        match self.in_flight.shard(&self.id).entries.get(&self.id)?.state {
             State::Claimed { end, .. } => end,
             State::Read(_) | State::Gone | State::Dropped => None,
         }
     }
 
-    /// Releases the event: its outcome is stored, or its listener was never called and there is nothing to store.
+    /// Releases the event: its outcome is stored. An unfinished row with this `claim_seq` or a lower one contradicts it.
+    pub(crate) fn stored(mut self, claim_seq: u64) {
+        self.end = End::Stored(claim_seq);
+    }
+
+    /// Releases the event: its outcome was stored or dropped, or its listener was never called and there is nothing to store.
     pub(crate) fn settled(mut self) {
         self.end = End::Settled;
     }
@@ -93,7 +108,7 @@ impl Mark {
     }
 
     fn set_rests(&self, rests: bool) {
-        if let Some(entry) = self.in_flight.shard(&self.id).get_mut(&self.id) {
+        if let Some(entry) = self.in_flight.shard(&self.id).entries.get_mut(&self.id) {
             entry.rests = rests;
         }
     }

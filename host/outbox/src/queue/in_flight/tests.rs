@@ -244,3 +244,23 @@ async fn of_two_reads_the_last_one_ends_what_is_known_of_events_that_are_gone() 
     drop(slow);
     assert!(reads.mark(1).await.is_ok());
 }
+
+#[tokio::test]
+async fn an_event_that_comes_back_too_early_after_its_outcome_is_doubtful() {
+    let reads = Reads::new();
+    let mark = reads.mark(1).await.expect("free");
+    assert!(!mark.is_doubtful(), "no outcome is stored");
+    mark.stored(2);
+
+    for (claim_seq, is_doubtful) in [(1, true), (2, true), (3, false)] {
+        let read = reads.mark(claim_seq).await.expect("free");
+        assert_eq!(read.is_doubtful(), is_doubtful, "read with {claim_seq}");
+        read.settled();
+    }
+    let end = Instant::now() + Duration::from_secs(30);
+    for (claim_seq, is_doubtful) in [(1, true), (2, true), (3, true), (4, false)] {
+        let claimed = reads.in_flight.mark_claimed(reads.id, Fence::new(7, 1, claim_seq), end, None, end).await.expect("free");
+        assert_eq!(claimed.is_doubtful(), is_doubtful, "claimed as {claim_seq}");
+        claimed.settled();
+    }
+}
