@@ -6,10 +6,10 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::{NodeRecord, StuckReason};
 use outbox::why::ReasonCode;
-use outbox::{Outbox, PostgresStore};
-use support::{Harness, Postgres, Recorder, Scrape, eventually};
+use outbox::{Event, EventId, Failure, Outbox, PostgresStore, Status};
+use support::{Harness, Postgres, Recorder, Scrape, eventually, in_time};
 
-use crate::common::{HOUR, ROUTE, commit, done, eager, orders};
+use crate::common::{HOUR, ROUTE, commit, done, eager, orders, row};
 use crate::refused::{BAD, EVENTS, refused, the_outcome_is_stored_later};
 
 const SLEEP: &str = "PERFORM pg_sleep(3600)";
@@ -20,7 +20,7 @@ async fn slow_down(db: &Postgres, wait: &str) {
     let body = format!("BEGIN PERFORM nextval('tries'); {wait}; RETURN NEW; END");
     db.execute("CREATE SEQUENCE tries").await;
     db.execute(&format!("CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
-    let when = format!("FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}' AND NEW.status = 1) EXECUTE FUNCTION slow()");
+    let when = format!("FOR EACH ROW WHEN (OLD.aggregate_id = '{BAD}' AND NEW.status IN (1, 2)) EXECUTE FUNCTION slow()");
     db.execute(&format!("CREATE TRIGGER refused BEFORE UPDATE ON outbox_event {when}")).await;
 }
 
@@ -29,7 +29,8 @@ async fn host(db: &Postgres, statement_timeout: Duration, recorder: &Recorder) -
     let mut options = PostgresOptions::from_url(db.url()).expect("good");
     options.statement_timeout = statement_timeout;
     let store = PostgresStore::connect_with(options).await.expect("connects");
-    let config = DispatcherConfig { settle_delay: Duration::from_secs(1), ..DispatcherConfig::default() };
+    let (settle_delay, drain_timeout) = (Duration::from_secs(1), HOUR);
+    let config = DispatcherConfig { settle_delay, drain_timeout, ..DispatcherConfig::default() };
     let builder = Outbox::multi_node(store).poller(eager()).dispatcher(config);
     builder.listener(ROUTE, recorder.listener()).start().await.expect("starts")
 }
@@ -78,4 +79,49 @@ async fn outcomes_that_wait_for_a_slow_statement_are_reported() {
     eventually("the host names them no more", async || slow().await.is_none()).await;
     assert_eq!(recorder.count(), usize::try_from(EVENTS).expect("small"), "nothing was delivered twice");
     host.shutdown().await;
+}
+
+/// Stops a host whose listener has begun with these events, then has the listener answer.
+async fn stop_before_the_answers(host: Outbox<PostgresStore>, recorder: &Recorder, ids: &[EventId]) {
+    recorder.started().await;
+    let stopping = tokio::spawn(host.shutdown());
+    eventually("the stop has begun", async || !host.monitor().readiness().is_ready()).await;
+    recorder.finish(ids.len());
+    in_time("the host stops", stopping).await.expect("does not panic");
+    assert_eq!(recorder.count(), ids.len(), "each was called once");
+}
+
+/// The limit of the stop is an hour away, and so is the end of each statement that the stop does not limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_stores_all_outcomes_but_the_slow_one() {
+    let fails = |_: &Event| Err(Failure::retryable("the receiver is away"));
+    for (recorder, stored) in [(Recorder::held(), "status = 1"), (Recorder::held_answering(fails), "status = 2")] {
+        let db = Postgres::fresh().await;
+        let host = host(&db, HOUR, &recorder).await;
+        slow_down(&db, SLEEP).await;
+        let ids = commit(&host, orders(EVENTS)).await;
+
+        stop_before_the_answers(host, &recorder, &ids).await;
+
+        let count = db.number(&format!("SELECT count(*) FROM outbox_event WHERE {stored}")).await;
+        assert_eq!(count, i64::from(EVENTS) - 1, "{stored}");
+        assert_eq!(row(&db, ids[BAD]).await.status, Status::New, "it is delivered again");
+    }
+}
+
+/// A statement for one outcome takes as long as one for all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_stores_all_outcomes_in_a_slow_database() {
+    let (db, recorder) = (Postgres::fresh().await, Recorder::held());
+    let host = host(&db, HOUR, &recorder).await;
+    let ids = commit(&host, orders(20)).await;
+    db.execute(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1.5); RETURN NULL; END $$",
+    )
+    .await;
+    db.execute("CREATE TRIGGER slow BEFORE UPDATE ON outbox_event FOR EACH STATEMENT EXECUTE FUNCTION slow()").await;
+
+    stop_before_the_answers(host, &recorder, &ids).await;
+
+    done(&db, 20).await;
 }

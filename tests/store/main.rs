@@ -23,6 +23,7 @@ mod partition;
 mod postgres_bounds;
 mod postgres_child_tables;
 mod postgres_encoding;
+mod postgres_limit;
 mod postgres_policies;
 mod postgres_server;
 mod prepared;

@@ -33,7 +33,12 @@ impl Recorder {
     /// Is done with an event only when [`finish`](Self::finish) lets it go.
     #[must_use]
     pub fn held() -> Self {
-        Self::new(|_| Ok(DispatchResult::Done), 0)
+        Self::held_answering(|_| Ok(DispatchResult::Done))
+    }
+
+    /// Answers an event only after [`finish`](Self::finish).
+    pub fn held_answering(answer: impl Fn(&Event) -> Result<DispatchResult, Failure> + Send + Sync + 'static) -> Self {
+        Self::new(answer, 0)
     }
 
     fn new(answer: impl Fn(&Event) -> Result<DispatchResult, Failure> + Send + Sync + 'static, open: usize) -> Self {

@@ -26,6 +26,15 @@ pub trait SettleStore: Send + Sync {
     /// The database's own. A repeat is safe: what was written is fenced off.
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError>;
 
+    /// As [`settle`](Self::settle), for outcomes of which one may be slow. PostgreSQL ends a statement after `limit`; the other databases
+    /// ignore the limit.
+    ///
+    /// # Errors
+    /// As [`settle`](Self::settle).
+    async fn settle_within(&self, settled: &[Settled], _limit: Duration) -> Result<u64, StoreError> {
+        self.settle(settled).await
+    }
+
     /// Which of these events somebody else has locked just now, of those that there are. Their outcomes would have to wait, and
     /// the whole batch with them. None where a database is locked as a whole.
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError>;

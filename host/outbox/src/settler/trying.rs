@@ -14,6 +14,13 @@ use crate::store::{Settled, StoreError};
 /// The rest after the first failure of the database; doubled up to a second.
 const FIRST_REST: Duration = Duration::from_millis(20);
 
+/// The limit of a statement for a part of a batch that was held up, if the part has several outcomes. An outcome alone has the time of any
+/// statement.
+const LIMIT_OF_PARTS: Duration = Duration::from_secs(5);
+/// At a stop, the limit of a statement for a part of a batch, or for an outcome that has waited apart: the others are to be stored before
+/// the stop must be over. A whole batch has a quarter of the time left, since the database may be slow for all.
+const LIMIT_AT_STOP: Duration = Duration::from_secs(1);
+
 /// Whether outcomes are to be stored for the first time, or have waited apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
@@ -93,6 +100,15 @@ impl<'a> Trying<'a> {
             StoreError::Locked { .. } => is_repeated,
             StoreError::Disconnected { .. } => self.is_lost_by_rows,
             error => error.may_concern_rows(),
+        }
+    }
+
+    /// The limit of a statement for this many events. `None` for that of every statement.
+    pub(super) fn limit(&self, events: usize) -> Option<Duration> {
+        match *self.settler.give_up_at.borrow() {
+            Some(_) if self.is_divided || self.round == Round::Again => Some(LIMIT_AT_STOP),
+            Some(at) => Some((at.saturating_duration_since(Instant::now()) / 4).clamp(LIMIT_AT_STOP, LIMIT_OF_PARTS)),
+            None => (self.is_divided && events > 1).then_some(LIMIT_OF_PARTS),
         }
     }
 

@@ -113,7 +113,11 @@ impl Settler {
         if batch.settled.is_empty() {
             return Part::Stored;
         }
-        let mut dropped = match trying.slow.answer(batch, rest, self.store.settle(&batch.settled)).await {
+        let stored = match trying.limit(batch.len()) {
+            None => self.store.settle(&batch.settled),
+            Some(limit) => self.store.settle_within(&batch.settled, limit),
+        };
+        let mut dropped = match trying.slow.answer(batch, rest, stored).await {
             Ok(dropped) => dropped,
             Err(error) => {
                 if is_of_others(&error) {
@@ -209,7 +213,8 @@ impl Settler {
         follows: &mut Vec<Completion>,
         apart: &mut Vec<Completion>,
     ) -> bool {
-        if self.store_plain(batch).await {
+        // A copy would wait as long.
+        if !is_held_up(error) && self.store_plain(batch).await {
             self.conclude(batch, Some(0), follows);
             return true;
         }

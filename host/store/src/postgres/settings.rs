@@ -76,6 +76,15 @@ impl Settings {
         LIMITS.into_iter().zip(self.limits.iter().map(String::as_str)).chain(OF_TRANSACTIONS)
     }
 
+    /// The longest statement and the longest wait for a lock under a limit, in milliseconds. None is longer than usual. The wait ends
+    /// first: its error says that rows are locked.
+    pub(super) fn limits_within(&self, limit: Duration) -> [String; 2] {
+        let limits = [limit, limit / 2].map(|limit| limit.as_millis().max(1));
+        // Zero is no limit.
+        let usual = self.limits.each_ref().map(|usual| usual.parse::<u128>().ok().filter(|usual| *usual > 0));
+        [0, 1].map(|one| usual[one].map_or(limits[one], |usual| usual.min(limits[one])).to_string())
+    }
+
     /// Names and values.
     fn all(&self) -> (Vec<&'static str>, Vec<&str>) {
         self.of_transactions().chain(OF_SESSIONS).unzip()
@@ -112,6 +121,16 @@ pub fn session_settings() -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limit_of_a_statement_is_no_longer_than_that_of_every_statement() {
+        let limits = |usual: [u64; 2]| {
+            let [statement, lock] = usual.map(Duration::from_secs);
+            Settings::new(statement, lock).limits_within(Duration::from_secs(5))
+        };
+        let within = [[0, 0], [2, 1], [30, 20]].map(limits);
+        assert_eq!(within, [["5000", "2500"], ["2000", "1000"], ["5000", "2500"]]);
+    }
 
     #[test]
     fn a_transaction_behind_a_pooler_begins_with_settings_that_every_server_has() {

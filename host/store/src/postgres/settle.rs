@@ -3,6 +3,8 @@
 //! Every statement compares the fence and the states that an outcome may leave. The row must also be locked by its claim, or its partition
 //! must still have the epoch of the fence. So a late outcome changes nothing, and neither does a repeated one.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use outbox_event::Settled;
 use sqlx::postgres::PgConnection;
@@ -92,6 +94,9 @@ FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6
 pub(super) const LOCK: &str = "
 SELECT 1 FROM outbox_event WHERE seq = ANY ($1::bigint[]) ORDER BY seq + 0 FOR UPDATE";
 
+/// Limits the statements of a transaction, in milliseconds. $1 the longest that one may take, $2 the longest that it may wait for a lock.
+const LIMIT: &str = "SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
+
 /// Of some events, those that somebody else has locked, against an outcome. $1 their `seq`.
 const LOCKED: &str = "
 WITH free AS MATERIALIZED (SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
@@ -122,9 +127,15 @@ impl SettleStore for PostgresStore {
                 changed += self.execute(ACTION, Lists::of(written).bind(sql, self.statement(sql))).await?;
             }
         } else {
-            let mixed = settle_mixed(self, settled, statements);
-            changed = answered(self.longest, mixed, |silence| self.failed(ACTION, silence)).await?;
+            let all = settle_in_transaction(self, settled, statements, None);
+            changed = answered(self.longest, all, |silence| self.failed(ACTION, silence)).await?;
         }
+        Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
+    }
+
+    async fn settle_within(&self, settled: &[Settled], limit: Duration) -> Result<u64, StoreError> {
+        let all = settle_in_transaction(self, settled, grouped(settled, &STATEMENTS), Some(limit));
+        let changed = answered(self.longest, all, |silence| self.failed(ACTION, silence)).await?;
         Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
     }
 
@@ -139,15 +150,16 @@ impl SettleStore for PostgresStore {
     }
 }
 
-/// Writes outcomes of several kinds in one transaction. Returns how many.
-async fn settle_mixed(
+/// Writes outcomes in one transaction, each of whose statements may take this long. Returns how many.
+async fn settle_in_transaction(
     store: &PostgresStore,
     settled: &[Settled],
     statements: Vec<(&'static str, Vec<Written>)>,
+    limit: Option<Duration>,
 ) -> Result<u64, StoreError> {
     let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
     let mut transaction = store.transaction().await?;
-    let changed = lock_and_run(store, &mut transaction, sequences, statements).await;
+    let changed = lock_and_run(store, &mut transaction, sequences, statements, limit).await;
     commit_or_roll_back(store, transaction, changed).await
 }
 
@@ -156,9 +168,17 @@ async fn lock_and_run(
     connection: &mut PgConnection,
     sequences: Vec<i64>,
     statements: Vec<(&'static str, Vec<Written>)>,
+    limit: Option<Duration>,
 ) -> Result<u64, StoreError> {
-    let lock = store.statement(LOCK).bind(sequences).execute(&mut *connection).await;
-    lock.map_err(|error| store.failed(ACTION, error))?;
+    if let Some(limit) = limit {
+        let [statement, lock] = store.settings.limits_within(limit);
+        let set = store.statement(LIMIT).bind(statement).bind(lock).execute(&mut *connection).await;
+        set.map_err(|error| store.failed(ACTION, error))?;
+    }
+    if statements.len() > 1 {
+        let lock = store.statement(LOCK).bind(sequences).execute(&mut *connection).await;
+        lock.map_err(|error| store.failed(ACTION, error))?;
+    }
     run(store, connection, statements).await
 }
 
