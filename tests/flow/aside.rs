@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::listener::BreakerConfig;
+use outbox::purge::{OnDone, PurgeConfig};
 use outbox::sink::{Message, Sink, SinkError, Sinks};
 use outbox::store::{NewRow, NodeRecord, NodeStore as _, Ownership, WriteStore as _};
 use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, PostgresStore, RelayConfig, TransactionalStore};
@@ -240,15 +241,26 @@ pub(crate) async fn a_standby_takes_over_from_a_host_that_cannot_deliver<D: Data
 /// As by a user that lost the right to change one column: reads, claims and heartbeats work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_cannot_store_outcomes_stands_aside_for_one_that_can() {
+    stands_aside_without(OnDone::Keep, "UPDATE OF done_at").await;
+}
+
+/// As by a user that lost the right to delete rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_cannot_delete_what_is_done_stands_aside_for_one_that_can() {
+    stands_aside_without(OnDone::Delete, "DELETE").await;
+}
+
+/// One of two hosts cannot do this, which its outcomes need.
+async fn stands_aside_without(on_done: OnDone, change: &str) {
     let db = Postgres::fresh().await;
     let sick_name = format!("{}_sick", db.schema());
     let body = format!(
         "BEGIN IF current_setting('application_name') = '{sick_name}' THEN
-           RAISE EXCEPTION 'permission denied for column done_at' USING ERRCODE = '42501';
+           RAISE EXCEPTION 'permission denied to change outbox_event' USING ERRCODE = '42501';
          END IF; RETURN NULL; END"
     );
     db.execute(&format!("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")).await;
-    let trigger = "CREATE TRIGGER refused BEFORE UPDATE OF done_at ON outbox_event";
+    let trigger = format!("CREATE TRIGGER refused BEFORE {change} ON outbox_event");
     db.execute(&format!("{trigger} FOR EACH STATEMENT EXECUTE FUNCTION refuse()")).await;
     let [healthy_calls, sick_calls] = [(); 2].map(|()| Recorder::done());
     let short = DispatcherConfig {
@@ -259,6 +271,7 @@ async fn a_host_that_cannot_store_outcomes_stands_aside_for_one_that_can() {
     };
     let host = |store: PostgresStore, label: &str, calls: &Recorder| {
         let builder = Outbox::multi_node(store).label(label).poller(eager()).dispatcher(short.clone());
+        let builder = builder.purge(PurgeConfig { on_done, ..PurgeConfig::default() });
         builder.listener(ROUTE, calls.listener())
     };
     let healthy = host(db.another().await, "healthy", &healthy_calls).start().await.expect("starts");
@@ -270,8 +283,9 @@ async fn a_host_that_cannot_store_outcomes_stands_aside_for_one_that_can() {
     eventually("it stands aside", async || node(&db, "sick").await.room == 0).await;
     let row = node(&db, "sick").await;
     let stalled = &row.listeners.stalled[0];
-    assert!(stalled.is_all() && stalled.reason.contains("permission denied for column done_at"), "{stalled:?}");
-    done(&db, 300).await;
+    assert!(stalled.is_all() && stalled.reason.contains("permission denied to change outbox_event"), "{stalled:?}");
+    let all_are_done = async || db.number("SELECT count(*) FROM outbox_event WHERE status <> 1").await == 0;
+    eventually("all are done", all_are_done).await;
 
     for calls in [&healthy_calls, &sick_calls] {
         let ids = calls.ids();
@@ -282,7 +296,7 @@ async fn a_host_that_cannot_store_outcomes_stands_aside_for_one_that_can() {
     // The event is not claimed by the host that could not store its outcome.
     let called = sick_calls.count();
     commit_one(&sick).await;
-    done(&db, 301).await;
+    eventually("it is done", all_are_done).await;
     assert_eq!(sick_calls.count(), called);
     tokio::join!(healthy.shutdown(), sick.shutdown());
 }

@@ -12,6 +12,7 @@ mod report;
 mod session;
 mod sinks;
 mod stalls;
+mod trial;
 mod vanished;
 
 use std::sync::Arc;
@@ -84,6 +85,8 @@ pub(crate) struct Heartbeat {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) node: Node,
     pub(crate) lease: Duration,
+    /// Whether the rows of events that are done are deleted at once.
+    pub(crate) erase_done: bool,
     /// `None` without plugins.
     pub(crate) plugins: Option<PluginLister>,
     pub(crate) sinks: SinkReport,
@@ -99,19 +102,27 @@ impl Heartbeat {
     /// Sends heartbeats until the host stops, then signs the host off. Partitions without events in flight are free at once, the others when
     /// other hosts notice that this host is gone.
     pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
-        let (outage, restore_outage) = (Outage::default(), Outage::default());
+        let (outage, restore_outage, trial_outage) = (Outage::default(), Outage::default(), Outage::default());
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let (mut last, mut unkept, mut availability) = (self.node.clone(), None, Availability::new(self.lease));
         let mut last_report = HostReport::default();
         let mut look: Option<HostsLookup> = None;
         let (mut clock, mut measured_at, mut measurement) =
             (ClockOffset::default(), None::<MeasuredAt>, None::<Lookup<Option<i64>>>);
+        let mut trial: Option<Lookup<()>> = None;
         // How many hosts of this mode work, this host included, as the last heartbeat counted them; `None` if it failed.
         let mut live: Option<u32> = None;
         self.partitions.session().wait_until_known(FIRST_SESSION).await;
         'alive: loop {
             self.restore_partitions(&restore_outage).await;
+            if let Some(ended) = trial.take_if(|trial| trial.is_finished()) {
+                let succeeded = ended.await.is_ok_and(|tried| self.note_trial(tried, &trial_outage));
+                availability.note_trial(succeeded);
+            }
             self.decide(&mut availability, &last.listeners.stalled, live).await;
+            if trial.is_none() && availability.needs_trial() {
+                trial = Some(self.try_database());
+            }
             let offset = clock;
             let (node, report) = (self.current(&availability, offset), self.report(offset, &last_report));
             live = if self.partitions.lets_lease_end() && self.partitions.holds_any() {
@@ -249,6 +260,7 @@ impl Heartbeat {
         let stalls = self.stalls.current(Instant::now());
         let peers = if availability.needs_peers(&stalls) { self.peers(live).await } else { Peers::Unknown };
         let digest = self.stalls.listeners.digest();
+        let has_passed_trial = availability.has_passed_trial();
         match availability.decide(Instant::now(), &stalls, last_reported, &digest, &peers) {
             Some(Change::Aside { other, rest }) => {
                 let stalled = availability.reported(&stalls);
@@ -263,13 +275,35 @@ impl Heartbeat {
                      a rest"
                 );
             }
-            Some(Change::Back) => tracing::info!("this host takes partitions again"),
+            Some(Change::Back) => {
+                if has_passed_trial {
+                    // No outcome may be left to show that.
+                    self.metrics.storing.succeeded(None);
+                }
+                tracing::info!("this host takes partitions again");
+            }
             None => {}
         }
         // The outcomes of its events in flight may never be stored, and no host reads their partitions.
         let lets_lease_end =
             availability.has_been_aside_for(LEASE_ENDS_AFTER) && self.stalls.lets_lease_end(self.lease, Instant::now());
         self.partitions.set_aside(availability.is_aside(), lets_lease_end, has_all(&stalls));
+    }
+
+    /// Tries to read the table and to store outcomes.
+    fn try_database(&self) -> Lookup<()> {
+        let (store, erase_done) = (self.store.clone(), self.erase_done);
+        tokio::spawn(async move { trial::read_and_store(&*store, erase_done).await })
+    }
+
+    /// Notes how a trial ended, and returns whether it succeeded.
+    fn note_trial(&self, tried: Result<(), StoreError>, outage: &Outage) -> bool {
+        let succeeded = outage.note(
+            tried.inspect_err(|error| self.metrics.db_error(error)),
+            |error| tracing::warn!(%error, "this host stands aside, and still cannot read the table or store outcomes; trying again"),
+            || tracing::info!("this host can read the table and store outcomes again"),
+        );
+        succeeded.is_some()
     }
 
     /// The other hosts. If a standby answers the reads of this host, only the count of its last heartbeat is current.

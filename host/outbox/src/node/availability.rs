@@ -2,7 +2,7 @@
 //!
 //! Every host reports in its row which routes are stalled there. A host that stands aside takes no partitions, so that the others
 //! deliver everything; after a rest it tries again. Where all hosts have the same stall, the fault is not the host's, and none stands
-//! aside.
+//! aside. While another host reports fewer stalls, a host that could not read or store comes back only after a trial that could.
 
 use std::time::Duration;
 
@@ -12,15 +12,18 @@ use super::stalls::LocalStall;
 use super::{HEARTBEATS, LEASE_ENDS_AFTER};
 use crate::store::{Peer, StalledRoute};
 
-/// How long a host stands aside at first. Each further rest is twice as long, until an event is answered again.
-const FIRST_REST: Duration = Duration::from_secs(30);
+/// The shortest and the longest time for which a host stands aside.
+const FIRST_REST: Duration = Duration::from_secs(20);
 const LONGEST_REST: Duration = Duration::from_secs(10 * 60);
+/// A rest is this part of the time since the host first stood aside, so that it notices early enough that the trouble is over.
+const PART_OF_TROUBLE: u32 = 5;
 
 /// Whether this host works.
 #[derive(Debug)]
 pub(super) struct Availability {
     state: State,
-    next_rest: Duration,
+    /// When this host first stood aside, until an event is answered again.
+    troubled_since: Option<Instant>,
     /// How long it takes until other hosts have the events in flight of a host that lets its lease end.
     handover: Duration,
 }
@@ -33,6 +36,8 @@ enum State {
         since: Instant,
         until: Instant,
         stalled: Vec<StalledRoute>,
+        /// Whether the last trial could read and store.
+        can_read_and_store: bool,
     },
     /// It works again. Whether these routes are stalled still is not known before one of their events is answered or given back.
     Retrying {
@@ -66,7 +71,7 @@ impl Availability {
     pub(super) fn new(lease: Duration) -> Self {
         // The last heartbeat comes shortly before this host lets its lease end, and the others look at each of theirs.
         let handover = LEASE_ENDS_AFTER + lease + lease * 2 / HEARTBEATS;
-        Self { state: State::Works, next_rest: FIRST_REST, handover }
+        Self { state: State::Works, troubled_since: None, handover }
     }
 
     /// Whether this host stands aside.
@@ -74,7 +79,26 @@ impl Availability {
         matches!(self.state, State::Aside { .. })
     }
 
-    /// Whether this host has stood aside for at least this long.
+    /// Whether this host stands aside because it cannot read the table or store outcomes. Only trials show whether it can again: it has no
+    /// partitions to read.
+    pub(super) fn needs_trial(&self) -> bool {
+        matches!(&self.state, State::Aside { stalled, .. } if stalled.iter().any(StalledRoute::is_all))
+    }
+
+    /// Whether the last trial could read and store.
+    pub(super) fn has_passed_trial(&self) -> bool {
+        self.needs_trial() && matches!(self.state, State::Aside { can_read_and_store: true, .. })
+    }
+
+    /// Notes whether a trial could read and store.
+    pub(super) fn note_trial(&mut self, succeeded: bool) {
+        if let State::Aside { can_read_and_store, .. } = &mut self.state {
+            *can_read_and_store = succeeded;
+        }
+    }
+
+    /// Whether this host has stood aside for at least this long. While it cannot read or store, the time begins anew after
+    /// each handover.
     pub(super) fn has_been_aside_for(&self, least: Duration) -> bool {
         matches!(self.state, State::Aside { since, .. } if since.elapsed() >= least)
     }
@@ -106,20 +130,31 @@ impl Availability {
         let own = self.reported(stalls);
         let other = match peers {
             Peers::Read(peers) => peer_with_fewer_stalls(&own, digest, peers).map(|peer| peer.label.as_str()),
-            Peers::Counted(1..) if has_all(stalls) => Some("another host"),
+            Peers::Counted(1..) if own.iter().any(StalledRoute::is_all) => Some("another host"),
             Peers::Counted(_) | Peers::Unknown => None,
         };
-        match &self.state {
+        match &mut self.state {
             State::Aside { until, .. } if now < *until && (other.is_some() || !matches!(peers, Peers::Read(_))) => None,
             // Events of another try would have to be handed over, too.
-            State::Aside { stalled, .. } if other.is_some() && has_all(stalls) => {
-                let new = stalls.iter().map(|stall| &stall.route).filter(|route| route.is_all() && !contains(stalled, route));
-                let stalled: Vec<StalledRoute> = new.chain(stalled).cloned().collect();
-                self.stand_aside(now, stalled);
+            State::Aside { since, until, stalled, can_read_and_store }
+                if other.is_some()
+                    && (!*can_read_and_store || stalls.iter().any(|stall| is_new_of_all(&stall.route, stalled))) =>
+            {
+                let new: Vec<StalledRoute> =
+                    stalls.iter().map(|stall| &stall.route).filter(|route| is_new_of_all(route, stalled)).cloned().collect();
+                if !new.is_empty() {
+                    (*until, *can_read_and_store) = (now + self.handover, false);
+                    stalled.splice(..0, new);
+                }
+                // Heartbeats find out for a while whether its partitions have a new owner.
+                if now.saturating_duration_since(*since) >= self.handover {
+                    *since = now;
+                }
                 None
             }
             State::Aside { stalled, .. } => {
-                self.state = State::Retrying { since: now, stalled: stalled.clone() };
+                let stalled = std::mem::take(stalled);
+                self.state = State::Retrying { since: now, stalled };
                 Some(Change::Back)
             }
             State::Works | State::Retrying { .. } => {
@@ -131,7 +166,7 @@ impl Availability {
                 }
                 let remains = |retried: &[StalledRoute]| retried.iter().any(|route| contains(&own, route));
                 if matches!(&self.state, State::Retrying { stalled, .. } if !remains(stalled)) {
-                    (self.state, self.next_rest) = (State::Works, FIRST_REST);
+                    (self.state, self.troubled_since) = (State::Works, None);
                 }
                 None
             }
@@ -140,10 +175,11 @@ impl Availability {
 
     /// Begins a rest, and returns its length.
     fn stand_aside(&mut self, now: Instant, stalled: Vec<StalledRoute>) -> Duration {
-        let least = if stalled.iter().any(StalledRoute::is_all) { self.handover } else { Duration::ZERO };
-        let rest = self.next_rest.max(least);
-        self.next_rest = (self.next_rest * 2).min(LONGEST_REST);
-        self.state = State::Aside { since: now, until: now + rest, stalled };
+        let has_all = stalled.iter().any(StalledRoute::is_all);
+        let since = *self.troubled_since.get_or_insert(now);
+        let rest = (now.saturating_duration_since(since) / PART_OF_TROUBLE).clamp(FIRST_REST, LONGEST_REST);
+        let rest = if has_all { rest.max(self.handover) } else { rest };
+        self.state = State::Aside { since: now, until: now + rest, stalled, can_read_and_store: !has_all };
         rest
     }
 
@@ -160,6 +196,11 @@ impl Availability {
 /// Whether this host can deliver nothing now.
 pub(super) fn has_all(stalls: &[LocalStall]) -> bool {
     stalls.iter().any(|stall| stall.route.is_all())
+}
+
+/// Whether a stall is of all routes, and not among these.
+fn is_new_of_all(route: &StalledRoute, known: &[StalledRoute]) -> bool {
+    route.is_all() && !contains(known, route)
 }
 
 fn contains(routes: &[StalledRoute], route: &StalledRoute) -> bool {

@@ -19,7 +19,7 @@ use crate::notifier;
 use crate::order::{Learner, Order};
 use crate::partition::Partitions;
 use crate::poller::{Busy, Headroom, Intake, Poller};
-use crate::purge::{Purge, PurgeConfig};
+use crate::purge::{OnDone, Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::recurring::{Outage, Recurring};
 use crate::refusals::Refusals;
@@ -166,6 +166,7 @@ impl<S> Background<'_, S> {
             plugins: loaded.lister(),
             sinks: self.sinks.clone(),
             lease: wanted.dispatcher.lease,
+            erase_done: self.purge.on_done == OnDone::Delete,
             partitions: self.partitions.clone(),
             wake: parts.wake.clone(),
             metrics: parts.metrics.clone(),
