@@ -50,6 +50,11 @@ CREATE TABLE outbox_event (
   CONSTRAINT seq_is_positive CHECK (seq > 0),
   -- Only its writer sets the id: an UPDATE by a host, which raises claim_seq, does not pay for the pattern.
   CONSTRAINT event_id_has_only_visible_ascii_characters CHECK (claim_seq > 0 OR event_id ~ '^[!-~]+$'),
+  -- One text that cannot be converted to UTF-8 makes a whole read fail. Checked at the INSERT alone, as above.
+  CONSTRAINT text_can_be_converted_to_utf8 CHECK (
+    claim_seq > 0 OR getdatabaseencoding() = 'UTF8'
+    OR convert_to(concat_ws(' ', event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, parked, locked_by,
+                            last_error, wait_reason, last_cost), 'UTF8') IS NOT NULL),
   CONSTRAINT claim_seq_is_below_2_to_the_62 CHECK (claim_seq BETWEEN 0 AND 4611686018427387903),
   CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
   CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL)),
