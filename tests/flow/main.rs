@@ -38,6 +38,7 @@ mod queues;
 mod reading;
 mod receipts;
 mod refused;
+mod refused_claims;
 mod rolling;
 mod routes;
 mod savepoints;
@@ -107,10 +108,10 @@ on_every_database! {
     refused::a_row_that_cannot_be_deleted_keeps_no_other_from_being_deleted,
     refused::later_events_of_an_aggregate_wait_behind_a_refused_outcome,
     refused::a_waiting_event_that_cannot_be_unblocked_stops_no_other_aggregate,
-    refused::a_claim_that_cannot_be_renewed_ends_no_other,
-    refused::many_claims_that_cannot_be_renewed_end_no_other,
-    refused::a_claim_that_cannot_be_given_back_keeps_no_other,
-    refused::a_claim_that_the_database_refuses_holds_up_no_other,
+    refused_claims::a_claim_that_cannot_be_renewed_ends_no_other,
+    refused_claims::many_claims_that_cannot_be_renewed_end_no_other,
+    refused_claims::a_claim_that_cannot_be_given_back_keeps_no_other,
+    refused_claims::a_claim_that_the_database_refuses_holds_up_no_other,
     refused::a_stop_does_not_wait_for_an_outcome_that_is_refused,
     refused::a_parked_event_that_cannot_be_changed_keeps_neither_other_routes_nor_the_poller_waiting,
     refused::an_error_that_the_table_cannot_keep_is_stored_in_ascii,
