@@ -39,26 +39,26 @@ where
 }
 
 /// Reads until the client closes.
-async fn listen(stream: &mut (impl AsyncReadExt + Unpin)) -> io::Result<()> {
+pub(crate) async fn listen(stream: &mut (impl AsyncReadExt + Unpin)) -> io::Result<()> {
     let mut buffer = [0; 4096];
     while stream.read(&mut buffer).await? > 0 {}
     Ok(())
 }
 
 /// Sends endlessly, as fast as the client reads.
-async fn flood(stream: &mut (impl AsyncWriteExt + Unpin)) -> io::Result<()> {
+pub(crate) async fn flood(stream: &mut (impl AsyncWriteExt + Unpin)) -> io::Result<()> {
     loop {
         stream.write_all(&[b'x'; 1 << 16]).await?;
     }
 }
 
 /// The next connection has ended.
-async fn ended(ends: &mut mpsc::UnboundedReceiver<usize>) {
+pub(crate) async fn ended(ends: &mut mpsc::UnboundedReceiver<usize>) {
     let end = tokio::time::timeout(PATIENCE, ends.recv()).await;
     assert!(end.is_ok(), "a connection that was given up is kept");
 }
 
-async fn is_down(sink: &dyn Sink) -> String {
+pub(crate) async fn is_down(sink: &dyn Sink) -> String {
     match send_one(sink, order(1)).await {
         Err(SinkError::Down { reason, .. }) => reason,
         other => panic!("the server does not answer as one: {other:?}"),
@@ -197,118 +197,6 @@ async fn a_broker_of_amqp_that_says_nothing_keeps_no_connection_of_ours() {
     let reason = is_down(&*sink(amqp(&address, "300ms"))).await;
 
     assert!(reason.contains("does not answer"), "{reason}");
-    ended(&mut ends).await;
-}
-
-const INFO: &str = r#"INFO {"server_id":"x","server_name":"x","version":"2.10.0","go":"x","host":"127.0.0.1","port":4222,"headers":true,"max_payload":1048576,"proto":1,"client_id":1}"#;
-
-/// Plays NATS on a connection until a message comes. Returns the stream, and the beginning of an answer: `MSG` with all but its length.
-async fn nats_until_a_message(stream: TcpStream) -> io::Result<(BufReader<TcpStream>, String)> {
-    nats_with(INFO, stream).await
-}
-
-/// The same, with this greeting.
-async fn nats_with(info: &str, stream: TcpStream) -> io::Result<(BufReader<TcpStream>, String)> {
-    let mut subscription = String::new();
-    let mut stream = BufReader::new(stream);
-    stream.write_all(format!("{info}\r\n").as_bytes()).await?;
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if line.starts_with("PING") {
-            stream.write_all(b"PONG\r\n").await?;
-        }
-        let words: Vec<&str> = line.split_whitespace().collect();
-        if let ["SUB", _, number] = words[..] {
-            number.clone_into(&mut subscription);
-        }
-        if let ["HPUB", _, answers, _, all] = words[..] {
-            let mut rest = vec![0; all.parse::<usize>().expect("a length") + 2];
-            stream.read_exact(&mut rest).await?;
-            return Ok((stream, format!("MSG {answers} {subscription}")));
-        }
-    }
-}
-
-fn nats(address: &str) -> Value {
-    json!({"kind": "nats", "url": format!("nats://{address}"), "subject": "orders", "timeout": "3s"})
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sink_of_nats_connects_anew_after_answers_that_break_its_client() {
-    for broken in ["-ERR\r\n", "MSG a 1 18446744073709551615\r\n"] {
-        let (address, _ends) = server(move |number, stream| async move {
-            let (mut stream, answer) = nats_until_a_message(stream).await?;
-            if number == 0 {
-                stream.write_all(broken.as_bytes()).await?;
-            } else {
-                let ack = r#"{"stream":"ORDERS","seq":7}"#;
-                stream.write_all(format!("{answer} {}\r\n{ack}\r\n", ack.len()).as_bytes()).await?;
-            }
-            listen(&mut stream).await
-        })
-        .await;
-
-        let failures = send_until_confirmed(&*sink(nats(&address)), order(1)).await;
-
-        assert!(failures > 0, "the first answer was malformed: {broken}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sink_whose_server_of_nats_has_stopped_is_down_when_its_messages_time_out() {
-    let (address, _ends) = server(|_, stream| async move {
-        let (mut stream, _) = nats_until_a_message(stream).await?;
-        listen(&mut stream).await
-    })
-    .await;
-
-    let reason = is_down(&*sink(nats(&address))).await;
-
-    assert!(reason.contains("does not answer"), "{reason}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_of_nats_sends_the_host_to_no_other_server() {
-    let connected = Arc::new(AtomicUsize::new(0));
-    let counted = connected.clone();
-    let (other, _ends) = server(move |_, mut stream| {
-        counted.fetch_add(1, Ordering::SeqCst);
-        async move { listen(&mut stream).await }
-    })
-    .await;
-    let info = INFO.replacen('{', &format!(r#"{{"connect_urls":["{other}"],"#), 1);
-    // It closes the connection when a message comes.
-    let (address, _ends) = server(move |_, stream| {
-        let info = info.clone();
-        async move { nats_with(&info, stream).await.map(drop) }
-    })
-    .await;
-    let sink = sink(nats(&address));
-
-    for number in 0..20 {
-        send_one(&*sink, order(number)).await.expect_err("it is not confirmed");
-    }
-
-    assert_eq!(connected.load(Ordering::SeqCst), 0, "it would be sent the password of the sink");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_of_nats_without_an_end_is_not_collected() {
-    let (address, mut ends) = server(|_, stream| async move {
-        let (mut stream, answer) = nats_until_a_message(stream).await?;
-        stream.write_all(format!("{answer} 99999999999\r\n").as_bytes()).await?;
-        flood(&mut stream).await
-    })
-    .await;
-
-    let reason =
-        is_down(&*sink(json!({"kind": "nats", "url": format!("nats://{address}"), "subject": "orders", "timeout": "60s"})))
-            .await;
-
-    assert!(reason.contains("sends more than 16 MiB"), "{reason}");
     ended(&mut ends).await;
 }
 

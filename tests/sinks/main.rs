@@ -9,6 +9,7 @@ mod common;
 mod endpoint;
 mod example;
 mod hostile;
+mod hostile_nats;
 mod http;
 mod http2;
 mod ipv6;

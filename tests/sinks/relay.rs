@@ -1,6 +1,7 @@
 //! Events that go to a sink without any plugin.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,10 +15,11 @@ use outbox::store::{NewRow, Ownership, WriteStore};
 use outbox::{DispatchResult, Envelope, Event, EventId, Mode, Outbox, OutboxBuilder, RelayConfig, SqliteStore, Status};
 use serde_json::json;
 use servers::Broker;
-use support::{Harness, Sqlite, eventually};
+use support::{Harness, Sqlite, eventually, in_time};
 
 use crate::broker::{kill, own, resume, shared};
 use crate::common::sinks;
+use crate::hostile_nats::{Flood, flooding_nats, nats_within};
 use crate::nats::Stream;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -137,6 +139,35 @@ impl Sink for Silent {
     async fn send(&self, _: &[Message]) -> Vec<Result<(), SinkError>> {
         std::future::pending().await
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_another_sink_are_sent_while_a_server_of_nats_sends_endlessly_and_its_own_lose_no_attempt() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let flood = Arc::new(Flood::default());
+    let (address, mut ends) = flooding_nats("PING\r\n", flood.clone()).await;
+    let sinks = sinks(nats_within("14s", &address)).with("kept", Kept::that(Ok(())));
+    let outbox = outbox(store)
+        .sinks(sinks)
+        .relay(("Order", "OrderPlaced"), RelayConfig::to("tested"))
+        .relay(("Order", "OrderPaid"), RelayConfig::to("kept"))
+        .start()
+        .await
+        .expect("starts");
+    commit(&outbox, (0..20).map(order).collect()).await;
+    eventually("the server sends endlessly", async || flood.sent.load(Ordering::SeqCst) > 0).await;
+
+    for round in 1..=20 {
+        commit(&outbox, vec![of_type("OrderPaid")]).await;
+        done(&db, round).await;
+    }
+
+    in_time("the connection is closed", ends.recv()).await.expect("the server runs");
+    eventually("the events were given back", async || outbox.metrics().counts().dispatch_released >= 20).await;
+    flood.is_over.store(true, Ordering::SeqCst);
+    done(&db, 40).await;
+    assert_eq!(db.number("SELECT max(attempts) FROM outbox_event").await, 0);
+    outbox.shutdown().await;
 }
 
 /// The relay of a pattern has no one route that a read could leave out.

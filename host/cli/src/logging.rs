@@ -76,7 +76,9 @@ fn directives(level: &str, origin: &Origin, host: bool) -> String {
             (false, true) => ",outbox::plugin_loads=off",
             (false, false) => ",outbox::plugin_loads=off,outbox::sink=off",
         };
-        format!("{level},sqlx=error,wasmtime=warn,wasmtime_wasi_http=error,cranelift_codegen=warn,krafka=off{printed}")
+        format!(
+            "{level},sqlx=error,wasmtime=warn,wasmtime_wasi_http=error,cranelift_codegen=warn,krafka=off,async_nats=off{printed}"
+        )
     } else {
         level.to_owned()
     }

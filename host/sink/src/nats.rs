@@ -6,20 +6,19 @@
 
 mod config;
 mod denied;
+mod open;
 
 use std::borrow::Cow;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use async_nats::header::{HeaderName, HeaderValue};
-use async_nats::{Client, Event, HeaderMap, Request, RequestErrorKind, ServerError};
+use async_nats::{HeaderMap, Request, RequestErrorKind};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde::Deserialize;
-use tokio::sync::watch;
 
 pub use config::NatsConfig;
-use denied::Denied;
+use open::{End, MAX_READ, Open};
 
 use super::batching::{Batch, Limits, Link, PLACES};
 use super::connection::Connection;
@@ -29,11 +28,6 @@ use super::kind::Kind;
 use super::{Message, SinkError, tls};
 
 const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: PLACES };
-
-/// Most bytes that the server may send from one answer to the next. An answer has some hundred.
-const MAX_READ: u64 = 16 << 20;
-/// How often it is looked at how many they are.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whether a character may not stand in a subject to publish to. Dots may, in the operator's text.
 fn is_no_token(c: char) -> bool {
@@ -56,54 +50,6 @@ struct Nats {
     connection: Connection<Open>,
 }
 
-/// A client, and whether it still has its connection.
-#[derive(Clone)]
-struct Open {
-    client: Client,
-    /// Becomes true when the connection is gone. The client is not used after that: it would keep messages for a server that
-    /// may never come back, and the answers to messages that were sent would never arrive.
-    lost: watch::Receiver<bool>,
-    denied: Denied,
-}
-
-impl Open {
-    /// False once the connection was lost, or its task has ended: the task panics over some malformed answers.
-    fn works(&self) -> bool {
-        !*self.lost.borrow() && self.lost.has_changed().is_ok()
-    }
-
-    /// Waits until the deadline. Returns whether the server was silent for the last three quarters of this timeout; `None` if connecting
-    /// took too long to tell.
-    async fn is_silent(&self, timeout: Duration, deadline: Instant) -> Option<bool> {
-        let statistics = self.client.statistics();
-        let read = || statistics.in_bytes.load(Ordering::Relaxed);
-        let Some(from) = deadline.checked_sub(timeout / 4 * 3).filter(|from| *from >= Instant::now()) else {
-            tokio::time::sleep_until(deadline.into()).await;
-            return None;
-        };
-        tokio::time::sleep_until(from.into()).await;
-        let before = read();
-        tokio::time::sleep_until(deadline.into()).await;
-        Some(read() == before)
-    }
-
-    /// Waits until the server has sent more than an answer can be, and has not ended it. The client would keep all of it.
-    async fn floods(&self) {
-        let statistics = self.client.statistics();
-        let read = || (statistics.in_messages.load(Ordering::Relaxed), statistics.in_bytes.load(Ordering::Relaxed));
-        let (mut messages, mut bytes) = read();
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let now = read();
-            if now.0 != messages {
-                (messages, bytes) = now;
-            } else if now.1.saturating_sub(bytes) > MAX_READ {
-                return;
-            }
-        }
-    }
-}
-
 impl Nats {
     fn new(name: &str, config: NatsConfig) -> Result<Self, String> {
         config.options()?;
@@ -111,10 +57,7 @@ impl Nats {
     }
 
     async fn connect(&self) -> Result<Open, SinkError> {
-        let (is_lost, lost) = watch::channel(false);
-        let denied = Denied::default();
-        let to_note = denied.clone();
-        let urls: Vec<&str> = self.config.url.split(',').map(str::trim).collect();
+        let urls: Vec<String> = self.config.url.split(',').map(|url| url.trim().to_owned()).collect();
         let options = self.config.options().map_err(SinkError::down)?;
         let options = options
             .name(format!("outbox {}", self.name))
@@ -125,34 +68,21 @@ impl Nats {
             // A server may not say where else the host is to connect to, and log in.
             .ignore_discovered_servers()
             // One try for each server; after that a new client is made.
-            .max_reconnects(urls.len())
-            .event_callback(move |event| {
-                match event {
-                    Event::Disconnected | Event::Closed | Event::LameDuckMode => {
-                        is_lost.send_replace(true);
-                    }
-                    Event::ServerError(ServerError::Other(error)) => to_note.note(&error),
-                    _ => {}
-                }
-                std::future::ready(())
-            });
-        let client = options.connect(urls.as_slice()).await;
-        let client = client.map_err(|error| {
-            let reason = tls::reason(&error, self.config.ca_file.as_deref());
+            .max_reconnects(urls.len());
+        Open::connect(options, urls).await.map_err(|error| {
+            let reason = tls::reason(&*error, self.config.ca_file.as_deref());
             SinkError::down(format!("NATS at {} cannot be connected to: {reason}", self.config.target()))
-        })?;
-        Ok(Open { client, lost, denied })
+        })
     }
 
     async fn publish(&self, open: &Open, message: &Message, deadline: Instant) -> Result<(), SinkError> {
         let subject = self.subject(message)?;
         let request = Request::new().payload(message.body.clone()).headers(headers(message)).timeout(None);
-        let mut lost = open.lost.clone();
         // The server says it again if it still denies the subject.
         open.denied.forget(&subject);
         let answer = tokio::select! {
-            answer = open.client.send_request(subject.clone(), request) => answer,
-            _ = lost.wait_for(|lost| *lost) => return Err(self.lost()),
+            answer = open.request(subject.clone(), request) => answer,
+            end = open.ended() => return Err(self.ended(end)),
             () = open.denied.noted(&subject) => return Err(self.denied(&subject)),
             // A silent server answers no message, so none of them has failed.
             is_silent = open.is_silent(self.config.timeout, deadline) => return Err(match is_silent {
@@ -180,7 +110,7 @@ impl Nats {
                     SinkError::rejected(format!("the message is larger than the server takes ({} bytes)", message.body.len()))
                 }
                 RequestErrorKind::TimedOut => self.unanswered(open, &subject),
-                RequestErrorKind::Other => self.lost(),
+                RequestErrorKind::Other => self.ended(open.end()),
             }),
         }
     }
@@ -201,14 +131,15 @@ impl Nats {
         Ok(subject.into_owned())
     }
 
-    fn lost(&self) -> SinkError {
-        SinkError::down(format!("the connection to NATS at {} was lost", self.config.target()))
-    }
-
-    fn floods(&self) -> SinkError {
-        let what =
-            format!("NATS at {} sends more than {} MiB where short answers are due", self.config.target(), MAX_READ >> 20);
-        SinkError::down(what)
+    fn ended(&self, end: End) -> SinkError {
+        let target = self.config.target();
+        SinkError::down(match end {
+            End::Lost => format!("the connection to NATS at {target} was lost"),
+            End::Flooded => format!(
+                "NATS at {target} sent {} MiB more than its answers need, and the connection was closed; check the server",
+                MAX_READ >> 20
+            ),
+        })
     }
 
     /// The server answers pings, but there was no answer for this message; others may be confirmed.
@@ -251,13 +182,7 @@ impl Link for Nats {
             .iter()
             .enumerate()
             .map(async |(index, message)| batch.answer(index, self.publish(&open, message, deadline).await));
-        tokio::select! {
-            _ = join_all(publishing) => {}
-            () = open.floods() => {
-                self.cut_off();
-                batch.fail(&self.floods());
-            }
-        }
+        join_all(publishing).await;
     }
 
     fn destination<'m>(&self, message: &'m Message) -> Option<Cow<'m, str>> {
