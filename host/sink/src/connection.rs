@@ -45,16 +45,14 @@ impl<C: Clone> Connection<C> {
         {
             return Err(error.clone());
         }
+        // A server may limit its connections: one that does not work must not use up the place of the next one.
+        self.forget();
         let connection = connect.await.inspect_err(|error| *failed = Some((Instant::now(), error.clone())))?;
         *self.lock() = Some(connection.clone());
         Ok(connection)
     }
 
     /// The next batch connects anew.
-    #[cfg_attr(
-        not(any(feature = "amqp", feature = "nats", feature = "redis")),
-        allow(dead_code, reason = "the client of Kafka connects anew by itself")
-    )]
     pub(super) fn forget(&self) {
         *self.lock() = None;
     }
@@ -67,6 +65,7 @@ impl<C: Clone> Connection<C> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Weak};
 
     use super::*;
 
@@ -103,5 +102,17 @@ mod tests {
         assert_eq!(connection.get(|kept| *kept != 7, async { Ok(8) }).await.ok(), Some(8), "it does not work any more");
         connection.forget();
         assert_eq!(connection.get(|_| true, async { Ok(9) }).await.ok(), Some(9));
+    }
+
+    #[tokio::test]
+    async fn connection_that_does_not_work_is_closed_before_the_next_one_is_made() {
+        let connection = Connection::default();
+        let first = connection.get(|_| true, async { Ok(Arc::new(1)) }).await.ok();
+        let first = first.map_or_else(Weak::new, |first| Arc::downgrade(&first));
+        assert!(first.upgrade().is_some());
+
+        let second = connection.get(|_| false, async { Ok(Arc::new(first.strong_count())) }).await.ok();
+
+        assert_eq!(second.as_deref(), Some(&0));
     }
 }
