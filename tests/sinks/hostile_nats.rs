@@ -299,6 +299,22 @@ async fn connection_of_nats_that_ends_after_many_errors_is_noticed() {
     send_until_confirmed(&*sink, order(2)).await;
 }
 
+/// Nothing else runs while the server waits, so the host sees the answer and the end at the same time.
+#[tokio::test]
+async fn message_that_nats_confirms_before_it_closes_is_sent() {
+    let (address, _ends) = server(|_, stream| async move {
+        drop(nats_answering(1, ACK, stream).await?);
+        std::thread::sleep(Duration::from_millis(150));
+        Ok(())
+    })
+    .await;
+    let sink = sink(nats(&address));
+    for number in 0..20 {
+        let sent = send_one(&*sink, order(number)).await;
+        assert!(sent.is_ok(), "{number}: {sent:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_that_were_given_up_are_not_sent_when_nats_reads_again() {
     const SENT: usize = 300;

@@ -81,6 +81,7 @@ impl Nats {
         // The server says it again if it still denies the subject.
         open.denied.forget(&subject);
         let answer = tokio::select! {
+            biased;
             answer = open.request(subject.clone(), request) => answer,
             end = open.ended() => return Err(self.ended(end)),
             () = open.denied.noted(&subject) => return Err(self.denied(&subject)),
